@@ -232,8 +232,7 @@ def backfill_form(pipeline: Pipeline) -> dict[str, Param]:
             **_TIME,
             title="From",
             description="Windows that start at this time or later: 2013-01-31, or 2013-01-31T05:00Z. A time "
-            "without a zone is in the zone of the windows. "
-            "Leave it empty in a backfill of data intervals.",
+            "without a zone is in the zone of the windows. Leave it empty in a backfill of data intervals.",
         ),
         "window_end": Param(
             None,
@@ -246,8 +245,7 @@ def backfill_form(pipeline: Pipeline) -> dict[str, Param]:
             "boolean",
             title="Late records only",
             description="Only windows with late records that are not in their result yet; without From and To all "
-            "of them. Windows that are still open "
-            "are left to the stream.",
+            "of them. Windows that are still open are left to the stream.",
         ),
         "output": Param(
             None,

@@ -24,12 +24,10 @@ def not_backfilled(output: Output) -> Refused:
     """Return the refusal of a backfill of an output with its own state."""
     return Refused(
         f"output {output.name} has a state of its own: what its processor gives depends on all records of a key "
-        "before, so no window can be computed "
-        "again by itself",
+        "before, so no window can be computed again by itself",
         data="nothing was written",
         hint="late records stay out of it: a longer watermark delay waits for more of them. From the start it is "
-        "computed by a new incarnation: "
-        f"onlyonce reset PIPELINE/{output.name} --yes",
+        f"computed by a new incarnation: onlyonce reset PIPELINE/{output.name} --yes",
     )
 
 
@@ -172,8 +170,7 @@ class Output:
             raise Refused(
                 f"output {self.name}: resending would write rows again that its {self.sink.write} has written",
                 hint="'resend' is for an upsert, and for sinks that send. An append needs nothing, a backfill "
-                "replaces its rows; an increment can "
-                "'skip' or 'correct'",
+                "replaces its rows; an increment can 'skip' or 'correct'",
             )
         if self.on_backfill == "correct" and (
             self.sink.write != "increment" or WINDOW_START in self.sink.keys or not (self.window or self.from_output)
@@ -560,7 +557,6 @@ def _of_sent(output: Output) -> str:
             f"output {output.name}: what it has sent ({output.sink.write}) can't be withdrawn",
             data="nothing was written or sent",
             hint="declare on_backfill='skip' to leave this sink as it is: it keeps the results of the stream; or "
-            "'resend' to "
-            "send the recomputed rows as well, as new ones",
+            "'resend' to send the recomputed rows as well, as new ones",
         )
     return output.on_backfill

@@ -278,8 +278,7 @@ def check_together(pipeline: Pipeline) -> None:
     for sending in (o for o in pipeline.outputs if o.sink.is_external and pipeline.mode == "at_least_once"):
         raise Refused(
             f"pipeline {pipeline.name} is at_least_once, and output {sending.name} sends its rows: a batch that is "
-            "written "
-            "twice would be sent twice, under two keys",
+            "written twice would be sent twice, under two keys",
             hint="mode='exactly_once'",
         )
     for early in (o for o in pipeline.outputs if o.has_early_sessions and not o.sink.writes_files):

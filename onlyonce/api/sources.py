@@ -472,8 +472,7 @@ class PubSub(DeclaredSource):
             raise Refused(
                 f"pipeline {pipeline}: the record id of its messages is {self.id_column!r}, as PubSub declares it",
                 hint=f"record_id=({self.id_column!r},), and `{self.id_column}` string in the schema; "
-                "record_id_attribute "
-                "names another",
+                "record_id_attribute names another",
             )
 
     def create_command(self) -> str:

@@ -84,9 +84,8 @@ def refuse_own_tables(pipelines: Iterable[Pipeline]) -> None:
                 same = identity(Place(lookup.table.target("")), by_address)
                 if same in written:
                     raise Refused(
-                        f"{declared_at(lookup)}lookup {lookup.name} of output {output.name} is the table that "
-                        f"output {written[same]} of the same "
-                        "pipeline writes",
+                        f"{declared_at(lookup)}lookup {lookup.name} of output {output.name} is the table that output "
+                        f"{written[same]} of the same pipeline writes",
                         data="nothing was read or written",
                         hint=f"make it from that output: from_output={written[same]!r}; or declare it in a "
                         "pipeline of its own",

@@ -56,8 +56,7 @@ class Targets(Transactions):
                 data="nothing of this output was written; a backfill or vacuum of one would remove the rows of "
                 "the other",
                 hint=f"give this output another target, or end the other one: take {other.output} out of "
-                f"{other.instance}, then "
-                f"onlyonce drop {other.instance} --output {other.output} --tables",
+                f"{other.instance}, then onlyonce drop {other.instance} --output {other.output} --tables",
             )
         do(self.connection, "targets", "release", **asked)
         [found] = ask(self.connection, "targets", "claim", **asked, place=place.text)

@@ -191,8 +191,7 @@ def refuse_damaged(incarnation: Incarnation) -> None:
     if incarnation.state == "damaged":
         raise Refused(
             f"incarnation {incarnation.incarnation} is marked damaged: Spark dropped rows as late that the platform "
-            "had judged "
-            "in time",
+            "had judged in time",
             data="what it wrote before is in the log; its open windows may lack rows",
             hint=f"onlyonce reset {incarnation.incarnation.rsplit('/', 1)[0]} starts a new incarnation from the log",
         )

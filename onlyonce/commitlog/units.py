@@ -423,11 +423,9 @@ class Authorities(Transactions):
             if newest is not None and newest > (-1 if begun is None else begun):
                 raise Refused(
                     f"the database of {one.authority} holds batch {newest} of incarnation {one.incarnation}, but the "
-                    "log knows "
-                    f"none after {begun}",
+                    f"log knows none after {begun}",
                     data="nothing was changed but the epoch; a new incarnation would write the rows of the forgotten "
-                    "batches "
-                    "again",
+                    "batches again",
                     hint="PostgreSQL was restored from an older backup: restore it, the tables and the checkpoints "
                     "from one moment",
                 )
@@ -448,8 +446,7 @@ class Authorities(Transactions):
                 "name",
                 data="nothing was written; the units and rows there are the other platform's",
                 hint="give the pipeline another name or its sink another database. If that platform is gone: its "
-                "rows, and what "
-                "onlyonce_private has of the incarnation there, must go first",
+                "rows, and what onlyonce_private has of the incarnation there, must go first",
             )
         Incarnations(self.connection).adopt(driver)
 
@@ -494,8 +491,7 @@ def _check(one: Elsewhere, there: UUID | None) -> None:
         f"{one.authority} names another database than the one in which incarnation {one.incarnation} may have units",
         data="nothing was decided or written; what the incarnation has written is in the earlier database",
         hint=f"set {one.authority} to that database (or to a copy of all of it); another target needs another "
-        "connection "
-        "in the declaration, which onlyonce plan judges",
+        "connection in the declaration, which onlyonce plan judges",
     )
 
 

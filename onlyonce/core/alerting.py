@@ -119,8 +119,7 @@ def causes(
         yield from _of_source(source, lag_seconds)
     for row in near:
         what = (
-            f"{row.near_the_edge} of {row.duplicate} duplicates of {row.pipeline} were caught in the "
-            "oldest tenth of "
+            f"{row.near_the_edge} of {row.duplicate} duplicates of {row.pipeline} were caught in the oldest tenth of "
             "its dedup horizon"
         )
         yield Cause("near horizon", row.pipeline, what)

@@ -216,12 +216,10 @@ def check_replay(there: Plan, meant: Plan) -> None:
         return
     raise Refused(
         f"batch {meant.incarnation}/{meant.batch_id} began with the offsets {there.source_to}, but the checkpoint now "
-        "has "
-        f"{meant.source_to} (or other settings) for it",
+        f"has {meant.source_to} (or other settings) for it",
         data="nothing was written; the log is right about what was committed",
         hint="the checkpoint was restored from an older copy or edited. Put the right one back, or start a new "
-        "incarnation: "
-        f"onlyonce reset {meant.incarnation.rsplit('/', 1)[0]}",
+        f"incarnation: onlyonce reset {meant.incarnation.rsplit('/', 1)[0]}",
     )
 
 
@@ -252,12 +250,10 @@ def check_declaration(there: Plan, meant: Plan, units: int) -> bool:
         return True
     raise Refused(
         f"batch {meant.incarnation}/{meant.batch_id} has {units} units committed under declaration "
-        f"{there.declaration_hash}, "
-        f"but the declaration now is {meant.declaration_hash}",
+        f"{there.declaration_hash}, but the declaration now is {meant.declaration_hash}",
         data="the committed units stay; the batch is not finished",
         hint=f"run once with the declaration {there.declaration_hash} as it was (onlyonce.declarations has the "
-        "source of its functions), so that the "
-        "batch ends; then change it",
+        "source of its functions), so that the batch ends; then change it",
     )
 
 

@@ -98,8 +98,7 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     "source retired": (
         Need.NOTHING,
         "it holds the watermark back no more: windows that waited for it alone close with the next run. What is "
-        "registered of it must be taken in "
-        "before; declared again under this name, it goes on where it stopped",
+        "registered of it must be taken in before; declared again under this name, it goes on where it stopped",
     ),
     "another kind of source": (
         Need.NAME,

@@ -187,10 +187,9 @@ def _ahead(row: InputAhead) -> Finding:
     )
     data = (
         "nothing is lost or doubled; until then no id is removed, no idle source is passed over, and `max_ahead` "
-        "accepts later event times. The repair lets "
-        "what is registered count as arrived now: the ids of these batches stay in the catalog until then; ids "
-        "that were removed stay removed, and a watermark "
-        "that an accepted event time has moved does not move back"
+        "accepts later event times. The repair lets what is registered count as arrived now: the ids of these batches "
+        "stay in the catalog until then; ids that were removed stay removed, and a watermark that an accepted event "
+        "time has moved does not move back"
     )
     return Finding("ingestion time ahead", name, what, data, Repair(f"{FIX} --yes", "arrivals", (name,), for_good=True))
 
@@ -284,8 +283,7 @@ def _held(row: OpenSubscription, declared: Collection[str]) -> Finding:
     )
     data = (
         "nothing is lost or doubled: they may come again, so no record id seen since then is collected, and the "
-        "catalog "
-        f"of {row.pipeline} grows"
+        f"catalog of {row.pipeline} grows"
     )
     ends = f"{row.lapses_at:%Y-%m-%dT%H:%M:%SZ}"
     command = f"onlyonce pull {row.pipeline} acknowledges what comes again; it ends by itself at {ends}"

@@ -334,8 +334,7 @@ NO_KEY = (
 )
 UNAVAILABLE = (
     "column %s has Debezium's placeholder for a value that did not change and that PostgreSQL stores out of line "
-    "(TOAST): "
-    "the value is not in the message. Run ALTER TABLE … REPLICA IDENTITY FULL on the table, then take its "
+    "(TOAST): the value is not in the message. Run ALTER TABLE … REPLICA IDENTITY FULL on the table, then take its "
     "snapshot again"
 )
 FILE = re.compile(r"\.([0-9]{1,10})\Z")

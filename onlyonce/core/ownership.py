@@ -289,7 +289,6 @@ def refuse_other_owner(found: str | None, platform: UUID | None, output: str, pl
         f"this is {platform}",
         data="nothing was written: this platform's rows next to the other's would be doubled",
         hint="rename the table or folder, or drop it, or give the output another one. If the old rows are to stay "
-        "among the new ones, take out the note first: "
-        f"the table's comment, its property {PROPERTY} in Delta, or the file {FILE} in a folder of files "
-        "(docs/how-to/start-over.md)",
+        f"among the new ones, take out the note first: the table's comment, its property {PROPERTY} in Delta, or the "
+        f"file {FILE} in a folder of files (docs/how-to/start-over.md)",
     )

@@ -84,6 +84,5 @@ def check_worth_it(pipeline: str, kind: Kind, lines: int, still_invalid: int, ex
         f"each of the {lines:,} lines would be invalid again; the first because {example}",
         data="nothing was reprocessed",
         hint=f"correct the declaration of {pipeline} first, or choose with --batch and --reason; a record whose "
-        "content is wrong "
-        "must come again from its source",
+        "content is wrong must come again from its source",
     )

@@ -245,8 +245,7 @@ def refuse_start(instance: str, query: str, kept_from: Micros | None, start: dic
         "are removed (keep_events)",
         data="nothing was read or written",
         hint=f"onlyonce reset {instance}/{query} --from-kept --yes begins it with what there is, from "
-        f"{said(kept_from)} on; or put its checkpoint "
-        "back from a backup",
+        f"{said(kept_from)} on; or put its checkpoint back from a backup",
     )
 
 
@@ -273,9 +272,8 @@ def given_up(
     if decision.before <= (kept_from or 0):
         return "nothing is so old yet" + (f", or it is held by {decision.held_by}" if decision.held_by else "")
     return (
-        f"the next `onlyonce maintain` removes the records from before {said(decision.before)} for good: "
-        "backfills, reprocessings and new outputs "
-        "can't have them any more"
+        f"the next `onlyonce maintain` removes the records from before {said(decision.before)} for good: backfills, "
+        "reprocessings and new outputs can't have them any more"
     )
 
 

@@ -18,9 +18,8 @@ FLOAT_TOLERANCE = 1e-9
 EVENTS = stored_names.EVENTS_BY
 """The sink of receive's units."""
 RECEIVED = (
-    "the source gave other records than before, such as a file that was changed in place. Put the input back to "
-    "what it was and run again; "
-    "or start a new incarnation, which reads the batch as it is now: onlyonce reset"
+    "the source gave other records than before, such as a file that was changed in place. Put the input back to what "
+    "it was and run again; or start a new incarnation, which reads the batch as it is now: onlyonce reset"
 )
 COMPUTED = (
     "the code or its input is not deterministic (rand(), now(), a look-up that changes, an input file that "

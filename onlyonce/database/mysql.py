@@ -126,8 +126,7 @@ def tables(connection: Connection, name: str) -> list[Any]:
     """
     found = connection.exec_driver_sql(
         "SELECT table_type AS kind, engine AS engine, table_collation AS collation, table_comment AS note FROM "
-        "information_schema.tables "
-        "WHERE table_schema = DATABASE() AND table_name = %s",
+        "information_schema.tables WHERE table_schema = DATABASE() AND table_name = %s",
         (name,),
     )
     return list(found)

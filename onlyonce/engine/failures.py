@@ -50,10 +50,9 @@ OUT_OF_MEMORY = (
 OTHER_TABLE = "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE"
 NO_MEMORY = "Spark's memory was too small for a batch"
 MORE_MEMORY = (
-    "give it more and run the same command again: ONLYONCE_DRIVER_MEMORY with a local master, where the driver "
-    "does all the work (2g by default), else "
-    "ONLYONCE_EXECUTOR_MEMORY too; or less to do: ONLYONCE_OUTPUT_BATCH_BYTES bounds what an output reads at "
-    "once, max_files_a_batch what receive does"
+    "give it more and run the same command again: ONLYONCE_DRIVER_MEMORY with a local master, where the driver does "
+    "all the work (2g by default), else ONLYONCE_EXECUTOR_MEMORY too; or less to do: ONLYONCE_OUTPUT_BATCH_BYTES "
+    "bounds what an output reads at once, max_files_a_batch what receive does"
 )
 NOTHING_HALF_DONE = "nothing is half done"
 NO_SPACE = "No space left on device"
@@ -254,8 +253,7 @@ def _damaged(text: str) -> errors.Refused | None:
         f"the checkpoint of {query} is damaged: {text.strip().splitlines()[0][:300]}",
         data="what is committed stays; the batch that found the damage has written nothing",
         hint="restore the checkpoint from a copy that is as old as the commit log, "
-        "or start a new incarnation: onlyonce reset "
-        f"{query}",
+        f"or start a new incarnation: onlyonce reset {query}",
     )
 
 

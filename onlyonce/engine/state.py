@@ -61,8 +61,7 @@ def unsaid(output: str) -> Refused:
         "200 for its incarnation",
         data="the output has not begun; what was received stays",
         hint="say how many cores it may have: spark.cores.max on spark://, else spark.executor.instances and "
-        "spark.executor.cores; or the number itself: "
-        "ONLYONCE_SHUFFLE_PARTITIONS. Then run the same command again",
+        "spark.executor.cores; or the number itself: ONLYONCE_SHUFFLE_PARTITIONS. Then run the same command again",
     )
 
 

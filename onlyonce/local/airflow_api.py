@@ -253,8 +253,7 @@ def hold_schedules(pipeline: str, *, held: bool, api: AirflowApi | None = None) 
                 f"Airflow at {session.base_url} has no DAG of {pipeline}",
                 data="nothing was changed",
                 hint=f"its DAGs have the tag {pipeline_tag(pipeline)}: give it to one that was written by hand; "
-                "ONLYONCE_AIRFLOW_URL names "
-                "another Airflow",
+                "ONLYONCE_AIRFLOW_URL names another Airflow",
             )
         for name in mine:
             session.unpause(name, paused=held)

@@ -456,8 +456,7 @@ def findings(seen: Evidence, declared: Mapping[str, Pipeline], grace: int) -> It
     for output in seen.outputs_and_receive:
         if output.batches_behind and output.instance in at_rest and _is_owed(output, declared):
             yield (
-                f"{output.instance}: output {output.output} has not read {output.batches_behind} receive "
-                "batches "
+                f"{output.instance}: output {output.output} has not read {output.batches_behind} receive batches "
                 f"({output.records_behind} records) that are committed: onlyonce.batches"
             )
         yield from _pairs(output, declared)

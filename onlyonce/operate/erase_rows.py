@@ -291,6 +291,5 @@ def _wait(pipeline: Pipeline, what: str) -> Retryable:
         f"{pipeline.name}: records that are to be forgotten are still in use: {what}",
         data="nothing was changed",
         hint=f"let the pipeline continue (onlyonce run {pipeline.name}; with --close when the input has ended; an "
-        "output's last batch counts as in use until it has "
-        "read something newer), then run the same command again",
+        "output's last batch counts as in use until it has read something newer), then run the same command again",
     )

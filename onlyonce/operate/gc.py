@@ -425,8 +425,7 @@ def _archive(
 
 def _too_near(row: NearHorizon) -> str:
     return (
-        f"{row.pipeline}: {row.near_the_edge} of {row.duplicate} duplicates of the last horizon were "
-        "caught in its "
+        f"{row.pipeline}: {row.near_the_edge} of {row.duplicate} duplicates of the last horizon were caught in its "
         "oldest tenth. Lengthen dedup_horizon, or the next ones will be taken for new records"
     )
 

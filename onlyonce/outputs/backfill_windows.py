@@ -213,9 +213,8 @@ def _refuse_many(context: RunContext, root: Output, span: Span, seen: list[Versi
 
 def _hint(context: RunContext, root: Output, span: Span) -> str:
     return (
-        "windows that are made again with lookups as of then need it: bring that version of the table back; or "
-        "make them with today's: "
-        f"{_now(context, root, span)}"
+        "windows that are made again with lookups as of then need it: bring that version of the table back; or make "
+        f"them with today's: {_now(context, root, span)}"
     )
 
 

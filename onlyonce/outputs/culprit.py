@@ -168,8 +168,7 @@ def _told(
         f"{error.what}; it also fails with the record {values} alone, of batch {batch}{at}",
         data=error.data,
         hint=f"{error.hint}. {_trace(context, record, place)} tells what became of it; {again} runs the function "
-        "over its batch "
-        "and writes nothing",
+        "over its batch and writes nothing",
     )
 
 

@@ -259,8 +259,7 @@ def check_results(root: Output, wanted: list[str], given: dict[Any, Any], at: st
                 data=NOTHING,
                 hint=(f"did you mean {close[0]!r}? " if close else "")
                 + f"Declare Output(name={name!r}, from_output={root.name!r}, sink=…), without a transform; the "
-                "output's own rows are the "
-                f"result {root.name!r}",
+                f"output's own rows are the result {root.name!r}",
             )
     if missing := [name for name in wanted if name not in given]:
         raise Refused(

@@ -85,8 +85,7 @@ def _refuse_gone(context: RunContext, query: Query, root: Output, versions: Vers
     lookups = context.pipeline.lookups(root)
     batch = f"{query.incarnation}/{number}"
     hint = (
-        f"batch {batch} has begun with it, and must see the same again: bring that version of the table back; or "
-        "give the batch up "
-        f"and begin a new incarnation: onlyonce reset {query.incarnation.rsplit('/', 1)[0]}"
+        f"batch {batch} has begun with it, and must see the same again: bring that version of the table back; or give "
+        f"the batch up and begin a new incarnation: onlyonce reset {query.incarnation.rsplit('/', 1)[0]}"
     )
     tables.refuse_gone({name: lookups[name] for name in versions}, versions, hint)

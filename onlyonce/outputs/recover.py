@@ -106,9 +106,8 @@ def _rows(
         )
     if other := _other_lookups(query, batch):
         raise Refused(
-            f"batch {batch.plan.incarnation}/{batch.plan.batch_id} is half written, and its windows have rows that met "
-            "other versions of its lookups "
-            f"(batch {other})",
+            f"batch {batch.plan.incarnation}/{batch.plan.batch_id} is half written, and its windows have rows that "
+            f"met other versions of its lookups (batch {other})",
             data="what it has written stays; nothing was changed",
             hint="put the checkpoint back as it was and run once, so that the batch ends; then ask for a new "
             "incarnation",

@@ -195,8 +195,7 @@ def main(argv: list[str]) -> Report:
         raise Refused(
             f"a reprocessing puts lines into an inbox, and {pipeline.name} reads topic {pipeline.source.topic}",
             hint=f"correct the messages (onlyonce invalid {pipeline.name} has them) and send them to the topic: a "
-            "message "
-            "that was invalid has taken no record id",
+            "message that was invalid has taken no record id",
         )
     if pipeline.source.format != "json":
         raise Refused(

@@ -63,10 +63,9 @@ PLATFORM = [
 MOST = 20
 """The most invalid lines with these values that are shown."""
 NEVER_SEEN = (
-    "no row of `events` and no chunk of the catalog has this id. It never came, or waits in a file that no run "
-    "has taken in "
-    "(onlyonce run {pipeline} --dry-run), or was on a line or in a file that could not be read (onlyonce invalid "
-    "{instance})",
+    "no row of `events` and no chunk of the catalog has this id. It never came, or waits in a file that no run has "
+    "taken in (onlyonce run {pipeline} --dry-run), or was on a line or in a file that could not be read (onlyonce "
+    "invalid {instance})",
     "a duplicate leaves no row but that of its first delivery, which would be here; unless it was kept under other "
     "record_id columns, or its rows were removed by hand. Ids older than the dedup horizon are collected from the "
     "catalog",
@@ -78,9 +77,8 @@ MAY_BE = (
 NOT_THERE = "not there: never kept, or collected since"
 NOT_NEEDED = "none: a record is its place"
 IN_CATALOG_ONLY = (
-    "its id is in the catalog, but no row of `events` has it: the batch that judged it has not come to its end. "
-    "The next run "
-    "ends it; onlyonce doctor says whether it is stuck"
+    "its id is in the catalog, but no row of `events` has it: the batch that judged it has not come to its end. The "
+    "next run ends it; onlyonce doctor says whether it is stuck"
 )
 ERASED = (
     "erased: its id is in the catalog, so a re-delivery is a duplicate, but its row was removed from `events`. "

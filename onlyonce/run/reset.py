@@ -58,8 +58,7 @@ def start_asked(instance: str, query: str, start: AskedStart) -> AskedStart:
             "incarnation would not have that",
             data="nothing was changed; the rows that are written stay",
             hint="put its checkpoint back from a backup; or declare the join under another name, with a target of "
-            "its own: it reads `events` from "
-            "the start",
+            "its own: it reads `events` from the start",
         )
     if root is None or root.stateful is None:
         return start

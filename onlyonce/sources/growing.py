@@ -29,8 +29,7 @@ PIECE = 1 << 20
 THREADS = 4
 CUT = (
     "the file was cut short or rewritten in place: it has not got what was read of it, up to byte {ends}. Nothing "
-    "more of it "
-    "is read; rotate by renaming, or put a copy of what it holds in under another name"
+    "more of it is read; rotate by renaming, or put a copy of what it holds in under another name"
 )
 
 

@@ -169,9 +169,8 @@ def _loss(source: Kafka, reasons: list[str]) -> Refused:
         f"messages of topic {source.topic} are lost: {shown}",
         data="nothing was skipped; what was read before is as it was",
         hint="if they can be sent again, send them (to their partitions' end). Then continue behind the loss: "
-        "Kafka(on_loss='skip') "
-        "in the declaration; each lost range becomes one invalid record that says so. Remove it after one run, if "
-        "you like",
+        "Kafka(on_loss='skip') in the declaration; each lost range becomes one invalid record that says so. Remove "
+        "it after one run, if you like",
     )
 
 

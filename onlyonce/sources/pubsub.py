@@ -195,8 +195,7 @@ def _told(source: PubSub) -> Iterator[None]:
         raise Refused(
             f"subscription {source.subscription} is not there",
             data="nothing was read. A subscription gets what is published after it was made; what came before it "
-            "is not "
-            "delivered",
+            "is not delivered",
             hint=f"{source.create_command()}   (TOPIC is where the publishers write)",
         ) from error
     except (answers.PermissionDenied, answers.Unauthenticated) as error:

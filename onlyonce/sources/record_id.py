@@ -152,8 +152,7 @@ def named_inbox(pipeline: str, folder: str, roots: Collection[str], moved: Moved
         f"the inbox of {pipeline} was {last_inbox(roots, moved)}, and is {folder} now",
         data="nothing was read or written; if it were taken for another inbox, each of its files would be read again",
         hint=f"if its files were moved or copied: onlyonce inbox {pipeline} --moved; if it is another folder, all "
-        "of which is "
-        f"new: onlyonce inbox {pipeline} --another (of several sources with --source NAME)",
+        f"of which is new: onlyonce inbox {pipeline} --another (of several sources with --source NAME)",
     )
 
 
@@ -284,12 +283,10 @@ def of_place(file: int, position: int, salt: str = "") -> RecordId:
 def _places(pipeline: Pipeline, given: Sequence[str]) -> Asked:
     if len(given) != 2 or not given[1].lstrip("-").isdecimal():
         raise Refused(
-            f"a record of {pipeline.name} is known by its place: a file and a byte in it; of a topic a partition "
-            "and an offset; of a table "
-            "version/file and a row",
+            f"a record of {pipeline.name} is known by its place: a file and a byte in it; of a topic a partition and "
+            "an offset; of a table version/file and a row",
             hint="give the path of the file (or its name in the inbox) and the byte at which the line begins, or "
-            "the partition "
-            "and the offset; or the id itself as 32 hexadecimal digits",
+            "the partition and the offset; or the id itself as 32 hexadecimal digits",
         )
     if isinstance(pipeline.source, Kafka):
         # 'topic/partition', or the partition alone.
@@ -328,8 +325,7 @@ def _by_column(pipeline: Pipeline, given: Sequence[str]) -> dict[str, str]:
     if len(values) != len(columns):
         raise Refused(
             f"a record of {pipeline.name} is known by {len(columns)} value(s) ({', '.join(columns)}), but "
-            f"{len(values)} were "
-            "given",
+            f"{len(values)} were given",
             hint="give them in that order, or as a JSON object; or the id itself as 32 hexadecimal digits",
         )
     return dict(zip(columns, map(_plain, values), strict=True))

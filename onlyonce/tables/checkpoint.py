@@ -116,8 +116,7 @@ def compare(folder: Location, incarnation: str, committed: int | None) -> None:
             else "The checkpoint is behind: it would replay batches that are committed"
         ),
         hint="PostgreSQL was restored from an older backup than the tables and checkpoints: restore all of them "
-        "from one "
-        "moment (a new incarnation would write again what the log has forgotten)"
+        "from one moment (a new incarnation would write again what the log has forgotten)"
         if behind
         else f"{OLD_COPY}; restore both from one moment, or: onlyonce reset {incarnation.rsplit('/', 1)[0]}",
     )
@@ -136,8 +135,7 @@ def _whole(folder: Location, incarnation: str) -> None:
             f"the checkpoint of incarnation {incarnation} at {folder} is damaged: {problem}",
             data="nothing was read or written",
             hint="restore the checkpoint from a copy that is as old as the commit log, "
-            "or start a new incarnation from the log: "
-            f"onlyonce reset {incarnation.rsplit('/', 1)[0]}",
+            f"or start a new incarnation from the log: onlyonce reset {incarnation.rsplit('/', 1)[0]}",
         )
 
 

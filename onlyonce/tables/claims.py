@@ -43,8 +43,7 @@ def claim(root: Location, platform: str) -> None:
             f"{root} holds the data of another platform, whose database is {there}",
             data="nothing was read or written",
             hint="name another prefix in ONLYONCE_DATA; if PostgreSQL was restored into a new database from a "
-            "dump, and this is its data, put "
-            f"the new id, {platform}, into {root / CLAIM}",
+            f"dump, and this is its data, put the new id, {platform}, into {root / CLAIM}",
         )
 
 

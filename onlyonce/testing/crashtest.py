@@ -67,8 +67,7 @@ def check_redirected(found: Pipeline) -> None:
     if not isinstance(found.source, Files):
         raise Refused(
             f"pipeline {found.name}: its source is "
-            f"{'one of several' if found.sources else type(found.source).__name__}; a crash test reads a copy of "
-            "files",
+            f"{'one of several' if found.sources else type(found.source).__name__}; a crash test reads a copy of files",
             data="nothing was read or written",
             hint="declare the same outputs over Files() in a file of its own, and give its input as --input",
         )

@@ -227,9 +227,8 @@ def _shown(row: Row) -> str:
 Rows = list[dict[str, Any]]
 NOT_DETERMINISTIC = (
     "the function is not deterministic: the same rows in the same order gave two results. rand(), uuid(), "
-    "current_timestamp() and the "
-    f"like do that. Make it of the rows alone ({OO_EVENT_TIME} is a time), or declare stable_input=True to keep what "
-    "the first attempt gave"
+    f"current_timestamp() and the like do that. Make it of the rows alone ({OO_EVENT_TIME} is a time), or declare "
+    "stable_input=True to keep what the first attempt gave"
 )
 BY_ORDER = (
     "the function depends on the order of the rows, or on which batch they come in. first(), last(), "

@@ -176,8 +176,7 @@ def reader_url() -> str:
         "there is no commit log yet",
         data="nothing was read",
         hint=f"`onlyonce up` makes one; one that is elsewhere: the Airflow connection {READER_CONNECTION} or "
-        f"{CONNECTION}, or "
-        "ONLYONCE_READER_URL for Airflow's API server",
+        f"{CONNECTION}, or ONLYONCE_READER_URL for Airflow's API server",
     )
 
 

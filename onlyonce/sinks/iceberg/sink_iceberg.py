@@ -629,9 +629,8 @@ def _refuse_partitions(output: Output, table: Table) -> None:
     names = [f"{field.transform}({table.schema().find_column_name(field.source_id)})" for field in computed]
     if names:
         raise Refused(
-            f"{declared_at(output)}output {output.name}: {'.'.join(table.name())} is partitioned by {names[0]}, "
-            "and so far rows are written only to tables without "
-            "partitions, or with columns as they are",
+            f"{declared_at(output)}output {output.name}: {'.'.join(table.name())} is partitioned by {names[0]}, and "
+            "so far rows are written only to tables without partitions, or with columns as they are",
             data="nothing was written",
             hint="partition it by a column (identity), such as a date that the function gives; or leave its "
             "partitions out",

@@ -280,8 +280,7 @@ def putting(loaded: Loaded) -> Callable[[Connection, Work, Batches], None]:
                 f"unit {work.unit}: {work.table} can't hold its rows: {mysql.told(error)}",
                 data="nothing of this unit was written",
                 hint="make the transform's rows fit the table (a null key, a number out of range, NaN, a text or "
-                "key too long), "
-                "or change the table; the committed units of this batch wait for the rest",
+                "key too long), or change the table; the committed units of this batch wait for the rest",
             ) from error
 
     return put

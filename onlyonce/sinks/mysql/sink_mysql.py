@@ -556,9 +556,8 @@ class MySQLTable:
         return list(
             connection.exec_driver_sql(
                 "SELECT column_name AS name, column_type AS type, is_nullable AS nullable, collation_name AS "
-                "collation, extra AS extra "
-                "FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = %s ORDER BY "
-                "ordinal_position",
+                "collation, extra AS extra FROM information_schema.columns WHERE table_schema = DATABASE() AND "
+                "table_name = %s ORDER BY ordinal_position",
                 (table,),
             )
         )

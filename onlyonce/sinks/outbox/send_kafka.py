@@ -43,13 +43,11 @@ def settings_of(text: str) -> dict[str, Any]:
 def too_large(connection: str, unit: str, rows: int, seconds: float) -> Refused:
     """Return the error for a unit whose transaction brokers would end before it is complete, at each attempt."""
     return Refused(
-        f"unit {unit} is too large for one transaction of Kafka: after {seconds:.0f} s {rows} of its rows were "
-        "sent, and the "
-        "brokers end a transaction that takes longer",
+        f"unit {unit} is too large for one transaction of Kafka: after {seconds:.0f} s {rows} of its rows were sent, "
+        "and the brokers end a transaction that takes longer",
         data="the transaction was undone; its rows wait in the outbox, and all after them",
         hint=f"allow more: {TRANSACTION} in the JSON of {connection} (brokers bound it by "
-        "transaction.max.timeout.ms), then: "
-        "onlyonce deliver. For later units: smaller batches, or more partitions",
+        "transaction.max.timeout.ms), then: onlyonce deliver. For later units: smaller batches, or more partitions",
     )
 
 

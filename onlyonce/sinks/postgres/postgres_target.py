@@ -72,9 +72,8 @@ def drop(place: Place) -> None:
 def _columns(connection: Connection, place: Place) -> list[str]:
     cursor = connection.connection.cursor()
     cursor.execute(
-        "SELECT a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid "
-        "WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND c.relname = %s AND a.attnum > 0 AND NOT "
-        "a.attisdropped",
+        "SELECT a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid WHERE c.relnamespace = "
+        "to_regnamespace(quote_ident(%s)) AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped",
         _name(place),
     )
     return [column for (column,) in cursor.fetchall()]
