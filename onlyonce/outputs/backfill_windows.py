@@ -29,7 +29,7 @@ from onlyonce.commitlog.cuts import Compactions
 from onlyonce.commitlog.ends import SeenLookups
 from onlyonce.commitlog.removals import Removals
 from onlyonce.context import Query, RunContext
-from onlyonce.core import backfill as model
+from onlyonce.core import backfill as backfill_rules
 from onlyonce.core import retention
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Batch, Plan, to_micros
@@ -124,7 +124,7 @@ def comes_through(context: RunContext, root: Output, span: Span) -> Column:
     """
     assert isinstance(root.window, Chained)
     outputs = reversed(context.pipeline.upstream(root))
-    reading = Span(*model.rows_of(root.window, span))
+    reading = Span(*backfill_rules.rows_of(root.window, span))
     there = [
         ~F.col(f"{at}.late") | _put_in(context, before, F.col(f"{at}.window.start"), reading)
         for at, before in zip(windows.leaving_chain(root.window), outputs, strict=False)
@@ -258,7 +258,7 @@ def backfilled_sessions(
     wanted = result.filter(windows.after_merge(starts_in(F.col(f"{OO_WINDOW}.start"), to_be_closed)))
     last = wanted.agg(F.max(F.unix_micros(f"{OO_WINDOW}.end")).alias("end")).collect()[0].end
     if last is not None and (closed is None or last > closed):
-        raise model.still_open(root.name, widened, last, closed)
+        raise backfill_rules.still_open(root.name, widened, last, closed)
     return Backfilled(inside, widened, _counted(root, function.accepted_rows(context.pipeline, root, rows), widened))
 
 
@@ -280,7 +280,7 @@ def _wide_enough(context: RunContext, root: Output, span: Span, kept: DataFrame)
     """Return enough rows around a span that each of its sessions is whole."""
     assert isinstance(root.window, Session)
     gap = micros(root.window.gap)
-    low, high = model.rows_of(root.window, span)
+    low, high = backfill_rules.rows_of(root.window, span)
     oldest, newest = _ends(kept.agg(*_extremes(OO_EVENT_TIME, OO_EVENT_TIME)))
     while True:
         rows = between(kept, low, high)
@@ -384,7 +384,9 @@ def with_those_below(context: RunContext, root: Output, span: Span, lookups: Whi
 def include_late(context: RunContext, root: Output) -> None:
     """Recompute the windows whose late rows the output's declaration includes now."""
     for span in outputs_events.late_windows_of_stream(context.database, context.pipeline, context.instance, root):
-        with suppress(model.OpenWindows):  # a late row's session may still be open: the next run folds the row in
+        with suppress(
+            backfill_rules.OpenWindows
+        ):  # a late row's session may still be open: the next run folds the row in
             backfill(context, root, span, "late rows")
 
 
@@ -412,7 +414,7 @@ def _widened(context: RunContext, root: Output, span: Span) -> Span:
         return span
     back = retention.first_moment(0, root.window)
     Removals(context.database).refuse_span(context.instance, root.name, span.start, back)
-    return model.with_neighbours(
+    return backfill_rules.with_neighbours(
         root.window, span, outputs_events.late_windows(context.database, context.instance, root)
     )
 
@@ -423,7 +425,7 @@ def _kept(context: RunContext, root: Output, span: Span, reach: Reach) -> DataFr
     For sessions return all, since sessions reach out of it.
     """
     kept = events.rows_as_of(context, reach.consumed).filter(f"{OO_KIND} = '{KEPT}'")
-    return kept if isinstance(root.window, Session) else between(kept, *model.rows_of(root.window, span))  # type: ignore[arg-type]
+    return kept if isinstance(root.window, Session) else between(kept, *backfill_rules.rows_of(root.window, span))  # type: ignore[arg-type]
 
 
 def _rejected(context: RunContext, root: Output, span: Span, reach: Reach) -> pa.Table | None:

@@ -24,7 +24,7 @@ from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.cuts import Compactions
 from onlyonce.commitlog.removals import Removals
 from onlyonce.context import ONE_BATCH, WHAT_IS_THERE, OnBatch, Query, RunContext
-from onlyonce.core import backfill as model
+from onlyonce.core import backfill as backfill_rules
 from onlyonce.core import retention, stored_names
 from onlyonce.core.backfill import Size, Span, first_files, records_of_part
 from onlyonce.core.batch import FIRST_READING, Batch, first_reading, is_part, read_upto, to_time
@@ -80,8 +80,8 @@ def closed_part(database: Database, instance: str, output: Output, span: Span) -
     assert output.window is not None
     closed = Backfills(database).reach(instance, output.name).closed_until(output)
     try:
-        return model.closed_part(output.name, output.window, span, closed, open_rows=False)
-    except model.OpenWindows:
+        return backfill_rules.closed_part(output.name, output.window, span, closed, open_rows=False)
+    except backfill_rules.OpenWindows:
         return None
 
 
@@ -100,7 +100,7 @@ def late_spans(
     start in this span.
     """
     late = [window for window in late_windows(database, instance, root) if within is None or within.holds(window[0])]
-    return model.spans(_ready(database, pipeline, instance, root, late))
+    return backfill_rules.spans(_ready(database, pipeline, instance, root, late))
 
 
 def late_windows_of_stream(database: Database, pipeline: Pipeline, instance: str, root: Output) -> list[Span]:
@@ -111,7 +111,7 @@ def late_windows_of_stream(database: Database, pipeline: Pipeline, instance: str
     """
     if root.late_trigger is None:
         return Backfills(database).begun_of_late(instance, root.name) if root.window else []
-    return model.spans(
+    return backfill_rules.spans(
         _ready(database, pipeline, instance, root, late_windows(database, instance, root, root.late_trigger))
     )
 
