@@ -29,7 +29,7 @@ class Watched:
     """What the driver has seen so far.
 
     had_executors  whether it had executors at any time
-    lost_since     since when it works without any, in seconds of a monotonic clock; None: it has some, or no job
+    lost_since     since when it works without any, in seconds of a monotonic clock; None: it does not
     given_up       whether it has worked without any for longer than its patience
     """
 

@@ -384,9 +384,8 @@ def with_those_below(context: RunContext, root: Output, span: Span, lookups: Whi
 def include_late(context: RunContext, root: Output) -> None:
     """Recompute the windows whose late rows the output's declaration includes now."""
     for span in outputs_events.late_windows_of_stream(context.database, context.pipeline, context.instance, root):
-        with suppress(
-            backfill_rules.OpenWindows
-        ):  # a late row's session may still be open: the next run folds the row in
+        # A late row's session may still be open: the next run includes the row.
+        with suppress(backfill_rules.OpenWindows):
             backfill(context, root, span, "late rows")
 
 
