@@ -90,14 +90,17 @@ With any other (Kubernetes, ECS, Batch) a task's pod may end with it.
 
 
 def may_outlive(executor: str | None, configured: str) -> bool:
-    """Return whether a process may outlive its task, by the task's own executor, else by Airflow's first. Pure.
+    """Return whether a process may outlive its task, by the task's own executor, else by those of Airflow. Pure.
 
-    executor    names one executor: a class, or `alias:path`, or `team:alias:path`
-    configured  the setting `core.executor`: such names with commas between them; what is before a `;` in the
-                first is left out
+    executor    names one executor: a class, or `alias:path`
+    configured  the setting `core.executor`: such names with commas between them, the default first; for each team
+                more of them, as `;team=names`. A task does not know its team, so the default of each team counts
     """
-    named = executor or configured.split(",")[0].rpartition(";")[2]
-    return any(part.strip().rpartition(".")[2] in EXECUTORS_WITH_LASTING_WORKERS for part in named.split(":"))
+    defaults = [names.rpartition("=")[2].split(",")[0] for names in configured.split(";")]
+    return all(
+        any(part.strip().rpartition(".")[2] in EXECUTORS_WITH_LASTING_WORKERS for part in one.split(":"))
+        for one in ([executor] if executor else defaults)
+    )
 
 
 def may_outlive_task_of(operator: Any) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from onlyonce.core.errors import Refused
+from onlyonce.core.errors import Refused, Retryable
 from onlyonce.database import mysql, statements
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.database.statements import FOLDER, views
@@ -48,6 +48,9 @@ CREATE TABLE IF NOT EXISTS onlyonce_formats (
     CONSTRAINT onlyonce_formats_one_for_each_part PRIMARY KEY (part))
     ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin
 """
+
+MYSQL_LOCK = "CONCAT('onlyonce/', LEFT(SHA2(DATABASE(), 256), 40))"
+MYSQL_LOCK_SECONDS = 60
 
 
 def migrate(url: str) -> list[str]:
@@ -120,7 +123,12 @@ def _lock_formats(connection: Connection) -> None:
 def _apply_mysql(connection: Connection) -> list[str]:
     """Make the tables in MySQL. Each CREATE TABLE commits by itself, so each statement may run again after a kill."""
     mysql.refuse_old(connection)
-    connection.exec_driver_sql("SELECT GET_LOCK(CONCAT('onlyonce/', LEFT(SHA2(DATABASE(), 256), 40)), 60)")
+    if not connection.exec_driver_sql(f"SELECT GET_LOCK({MYSQL_LOCK}, %s)", (MYSQL_LOCK_SECONDS,)).scalar():
+        raise Retryable(
+            f"another session has made tables in the sink's MySQL database for {MYSQL_LOCK_SECONDS} s",
+            data="nothing was read or written",
+            hint="run the same command again when it has ended; SHOW PROCESSLIST in that database names it",
+        )
     try:
         connection.exec_driver_sql(MYSQL_FORMATS)
         found = connection.exec_driver_sql("SELECT format FROM onlyonce_formats").scalar()
@@ -134,7 +142,7 @@ def _apply_mysql(connection: Connection) -> list[str]:
         )
         return [mysql.DIALECT]
     finally:
-        connection.exec_driver_sql("DO RELEASE_LOCK(CONCAT('onlyonce/', LEFT(SHA2(DATABASE(), 256), 40)))")
+        connection.exec_driver_sql(f"DO RELEASE_LOCK({MYSQL_LOCK})")
 
 
 def _made(connection: Connection) -> set[str]:

@@ -288,9 +288,9 @@ def test_airflow_finds_the_provider_and_the_plugin_by_their_entry_points() -> No
 def test_a_task_stays_with_its_driver_where_a_pod_ends_with_it() -> None:
     """By the task's own executor, else Airflow's first, in each way of naming one."""
     assert stream_job.may_outlive(None, "LocalExecutor")
-    assert stream_job.may_outlive(
-        None, "team=;airflow.providers.celery.executors.celery_executor.CeleryExecutor,KubernetesExecutor"
-    )
+    celery = "airflow.providers.celery.executors.celery_executor.CeleryExecutor"
+    assert stream_job.may_outlive(None, f"LocalExecutor;team1=mine:{celery},KubernetesExecutor")
+    assert not stream_job.may_outlive(None, "LocalExecutor;team1=CeleryExecutor;team2=KubernetesExecutor")
     assert not stream_job.may_outlive(None, "KubernetesExecutor,LocalExecutor")
     assert not stream_job.may_outlive("KubernetesExecutor", "LocalExecutor")
     assert stream_job.may_outlive("LocalExecutor", "KubernetesExecutor,LocalExecutor")

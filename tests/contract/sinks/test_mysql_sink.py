@@ -20,10 +20,10 @@ from onlyonce.commitlog import units
 from onlyonce.commitlog.incarnations import Driver, Incarnations
 from onlyonce.core import erasure
 from onlyonce.core.erasure import Mentions
-from onlyonce.core.errors import DatabaseAway, InvariantBroken, Refused, Superseded
+from onlyonce.core.errors import DatabaseAway, InvariantBroken, Refused, Retryable, Superseded
 from onlyonce.core.ownership import Place
 from onlyonce.core.units import UnitId
-from onlyonce.database import connect
+from onlyonce.database import connect, migrate
 from onlyonce.database.connect import Database
 from onlyonce.sinks.mysql import mysql_rows, mysql_target
 from onlyonce.sinks.mysql.sink_mysql import MySQLTable, StoredInMySQL
@@ -343,6 +343,17 @@ def test_no_session_opens_in_a_database_of_another_format(there: There) -> None:
         connect.transaction(there.database),
     ):
         pass
+
+
+def test_tables_are_made_only_under_their_lock(there: There, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that does not get it in time makes nothing: it would make them beside the one that has it."""
+    monkeypatch.setattr(migrate, "MYSQL_LOCK_SECONDS", 0)
+    connect.forget_connections()
+    with connect.transaction(there.database) as other:
+        assert other.exec_driver_sql(f"SELECT GET_LOCK({migrate.MYSQL_LOCK}, 0)").scalar() == 1
+        with pytest.raises(Retryable, match="another session has made tables"):
+            migrate.migrate_authority(there.database.url)
+    connect.forget_connections()
 
 
 def test_a_driver_that_was_overtaken_writes_nothing(there: There) -> None:

@@ -11,6 +11,17 @@ from tests.mutants.operators import Delete, Never, Replace
 
 MUTANTS = (
     Mutant(
+        "mysql-tables-without-their-lock",
+        "a session that does not get the lock makes the tables in MySQL all the same",
+        "onlyonce/database/migrate.py",
+        Replace(
+            "_apply_mysql",
+            'not connection.exec_driver_sql(f"SELECT GET_LOCK({MYSQL_LOCK}, %s)", (MYSQL_LOCK_SECONDS,)).scalar()',
+            'connection.exec_driver_sql(f"SELECT GET_LOCK({MYSQL_LOCK}, %s)", (MYSQL_LOCK_SECONDS,)).scalar() == 2',
+        ),
+        tests=("tests/contract/sinks/test_mysql_sink.py::test_tables_are_made_only_under_their_lock",),
+    ),
+    Mutant(
         "format-6-dependents-dropped",
         "a view that can't be replaced in place is dropped with a team's views and grants",
         "onlyonce/database/migrate.py",
