@@ -201,7 +201,6 @@ def test_a_driver_without_executors_ends_as_retryable(
         [master], [executor] = hadoop.masters(), hadoop.executors()
         stopped = [one for one in master.children(recursive=True) if one.status() == psutil.STATUS_STOPPED]
         hadoop.lose_machine(executor)
-        psutil.wait_procs([executor], 120)
         for one in stopped:
             one.resume()
         with pytest.raises(AirflowException) as failed:

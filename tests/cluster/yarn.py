@@ -60,10 +60,12 @@ class Yarn:
         return [one for one in psutil.process_iter() if _runs(one, name) and str(self.folder) in _cwd(one)]
 
     def lose_machine(self, of: psutil.Process) -> None:
-        """End the node manager in whose folder a container works, with its containers. It does not come back."""
+        """End a container, and the node manager in whose folder it works. The machine does not come back."""
         found = re.search(r"-nm-(\d+)_", of.cwd())
         assert found, of.cwd()
         self.machines.getNodeManager(int(found[1])).stop()
+        with suppress(psutil.NoSuchProcess):  # the node manager has ended it
+            of.kill()
 
     def logs(self) -> str:
         """All that containers have printed, and what YARN keeps beside it."""
