@@ -175,18 +175,26 @@ def _stage(pipeline: Pipeline, output: Output, result: DataFrame, shapes: Shapes
     if unrepeatables and isinstance(output.window, Chained):
         _check_before(pipeline, output, result)
     chance = unrepeatable.of_kind(unrepeatables, Kind.CHANCE)
-    if chance is None:
-        return
-    if function.results_are_united(result):
-        _check_apart(output, result, unrepeatables)
-    if output.join and any(one.decides for one in unrepeatables):
+    deciding = next((one for one in unrepeatables if one.decides), None)
+    # The results of one batch have one clock.
+    apart = next((one for one in unrepeatables if one.decides and one.listed.kind is not Kind.CLOCK), None)
+    if function.results_are_united(result) and (found := apart or shared(result)):
         raise Refused(
-            f"{_at(output)}output {output.name}: a join of {output.made_by}, and {chance}, which decides which rows a "
-            "side has",
+            f"{_at(output)}output {output.name}: the results of {output.made_by} are not deterministic, and {found}: "
+            "Spark computes each result by itself, so a record could be in two of them or in none",
+            data=NOTHING,
+            hint=f"choose rows by {found.listed.instead}",
+        )
+    if output.join and deciding:
+        raise Refused(
+            f"{_at(output)}output {output.name}: a join of {output.made_by}, and {deciding}, which decides which rows "
+            "a side has",
             data=f"{NOTHING}; a batch that is tried again after a crash would keep other rows of a side for later "
             "partners, whether its rows are staged or not",
-            hint=f"choose rows by {chance.listed.instead}",
+            hint=f"choose rows by {deciding.listed.instead}",
         )
+    if chance is None:
+        return
     if exactly_once and output.name not in shapes.staged and not output.is_result:
         raise Refused(
             f"{_at(output)}output {output.name}: {output.made_by} is not deterministic "
@@ -194,18 +202,6 @@ def _stage(pipeline: Pipeline, output: Output, result: DataFrame, shapes: Shapes
             data=f"{NOTHING}; a batch that is tried again after a crash would be stopped, half written",
             hint="take stable_input out: its rows are then stored before they are written; or use "
             f"{chance.listed.instead}",
-        )
-
-
-def _check_apart(root: Output, result: DataFrame, unrepeatables: list[unrepeatable.Found]) -> None:
-    """Raise Refused for several results that chance separates, stored or not: Spark computes each of them by itself."""
-    chance = next((one for one in unrepeatables if one.decides), None) or shared(result)
-    if chance:
-        raise Refused(
-            f"{_at(root)}output {root.name}: the results of {root.made_by} are not deterministic, and {chance}: Spark "
-            "computes each result by itself, so a record could be in two of them or in none",
-            data=NOTHING,
-            hint="choose by a column of the record: a hash of its id for a sample",
         )
 
 

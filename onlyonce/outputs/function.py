@@ -258,8 +258,7 @@ def check_results(root: Output, wanted: list[str], given: dict[Any, Any], at: st
                 data=NOTHING,
                 hint=did_you_mean(near(str(name), wanted))
                 + f"declare Output(name={name!r}, from_output={root.name!r}, sink=…), without a transform; the "
-                "output's own rows are the "
-                f"result {root.name!r}",
+                f"output's own rows are the result {root.name!r}",
             )
     if missing := [name for name in wanted if name not in given]:
         raise Refused(

@@ -1,14 +1,15 @@
 """Find in Spark's plan the expressions of a function whose value may differ at the next run (`core.unrepeatable`).
 
-The analysed plan is walked from its leaves up. A chance value that becomes a column marks the column, and each column
-that is computed from it. If a marked column, or the expression itself, stands in an operator that is no projection (a
-filter, a join, a grouping), it decides which rows there are.
+The analysed plan is walked from its leaves up. A value that may differ marks the column that it becomes, and each
+column that is computed from it. If a marked column, or the expression itself, stands in a filter or a join, it decides
+which rows there are. A chance value does so in each operator that is no projection, such as a grouping.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -21,6 +22,7 @@ _NAMES = (
 )
 _SUSPECT = re.compile(rf"\b(?:{_NAMES})\(|more fields|subquery#")
 """What Spark does not flag, in the text of an operator's expressions. Spark cuts the text of a long list of columns."""
+_CHOOSE_ROWS = ("Filter", "Join")
 _SEED = re.compile(r"(?:, )?-?\d{12,}L?")
 _COLUMN = re.compile(r"#\d+L?\b")
 _ALIAS = re.compile(r" AS (\S+#\d+)L?")
@@ -57,44 +59,49 @@ class _Walk:
     """One walk over a plan, with the marked columns that it has met."""
 
     def __init__(self) -> None:
-        self._marked: set[str] = set()
+        self._marked: dict[str, bool] = {}
+        """By the number of a marked column: whether chance has marked it."""
 
     def over(self, node: Any) -> list[Found]:
         """Return what an operator, and all below it, have."""
         found = [one for child in _children(node) for one in self.over(child)]
         expressions = node.expressions()
         text = expressions.toString()
-        projects = node.nodeName() == "Project"
-        decided = any(column in self._marked for column in _columns(text))
-        if not projects and decided:
-            found = [_deciding(one) for one in found]
+        projects, chooses = node.nodeName() == "Project", node.nodeName() in _CHOOSE_ROWS
+        marks = self._marks_in(text)
+        if any(marks) or (chooses and marks):
+            found = found if projects else [_deciding(one, chooses) for one in found]
         if _SUSPECT.search(text) or not all(one.deterministic() for one in _each(expressions)):
             for expression in _each(expressions):
                 mine = list(_in_expression(expression))
-                found += mine if projects else map(_deciding, mine)
-                if any(one.listed.kind is Kind.CHANCE for one in mine):
-                    self._mark(expression)
+                found += mine if projects else (_deciding(one, chooses) for one in mine)
+                if mine:
+                    self._mark(expression, any(one.listed.kind is Kind.CHANCE for one in mine))
             for below in _each(node.subqueries()):
-                found += map(_deciding, _Walk().over(below))
+                found += (_deciding(one, chooses) for one in _Walk().over(below))
         if own := _of_operator(node):
             found.append(own)
-        if projects and decided:
+        if projects and marks:
             for expression in _each(expressions):
-                if any(column in self._marked for column in _columns(expression.toString())):
-                    self._mark(expression)
+                if inherited := self._marks_in(expression.toString()):
+                    self._mark(expression, any(inherited))
         return found
 
-    def _mark(self, expression: Any) -> None:
+    def _marks_in(self, text: str) -> list[bool]:
+        """Return, for each marked column of a text, whether chance has marked it."""
+        return [self._marked[column] for column in _columns(text) if column in self._marked]
+
+    def _mark(self, expression: Any, by_chance: bool) -> None:
         if alias := _ALIAS.search(expression.toString()):
-            self._marked.add(alias[1].rsplit("#", 1)[1])
+            self._marked[alias[1].rsplit("#", 1)[1]] = by_chance
 
 
 def _columns(text: str) -> Iterator[str]:
     return (one[1:].removesuffix("L") for one in _COLUMN.findall(text))
 
 
-def _deciding(one: Found) -> Found:
-    return Found(one.shown, one.seeded, one.listed, decides=one.listed.kind is Kind.CHANCE)
+def _deciding(one: Found, chooses: bool) -> Found:
+    return replace(one, decides=one.decides or chooses or one.listed.kind is Kind.CHANCE)
 
 
 def _in_expression(expression: Any) -> Iterator[Found]:
@@ -123,7 +130,7 @@ def _of_operator(node: Any) -> Found | None:
     ordered = name == "GlobalLimit" and "Sort" in (node.child().nodeName(), node.child().child().nodeName())
     whole = name.startswith("Deduplicate") and node.keys().size() >= node.child().output().size()
     own = None if ordered or whole else listed(name, deterministic=True)
-    return _deciding(Found(name.removeprefix("Global"), node.simpleString(25), own)) if own else None
+    return Found(name.removeprefix("Global"), node.simpleString(25), own, decides=True) if own else None
 
 
 def _shown(expression: Any) -> str:

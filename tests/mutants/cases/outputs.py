@@ -15,6 +15,25 @@ UNREPEATABLE = "tests/spark/outputs/test_unrepeatable.py::"
 
 MUTANTS = (
     Mutant(
+        "side-chosen-by-order",
+        "a join's side may keep any of some duplicates, another one at a replay",
+        "onlyonce/outputs/unrepeatable.py",
+        Replace("_of_operator", "decides=True", "decides=own.kind is Kind.CHANCE"),
+        tests=(UNREPEATABLE + "test_what_staging_cannot_keep_is_refused[a side that the order of rows chooses]",),
+        spark=True,
+    ),
+    Mutant(
+        "side-chosen-by-the-clock",
+        "a join's side may be filtered by the clock, which has another time at a replay",
+        "onlyonce/outputs/unrepeatable.py",
+        Replace("_deciding", "one.decides or chooses or one", "one.decides or one"),
+        tests=(
+            UNREPEATABLE + "test_what_staging_cannot_keep_is_refused[a side that the clock chooses]",
+            UNREPEATABLE + "test_what_decides_which_rows_there_are_is_found[a filter by any value of a group]",
+        ),
+        spark=True,
+    ),
+    Mutant(
         "clock-before-a-chain",
         "a function before a chained window may have the clock or an order of rows, and gives other rows each time",
         "onlyonce/check.py",

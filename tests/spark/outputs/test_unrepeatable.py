@@ -99,6 +99,10 @@ DECIDES: dict[str, tuple[Function, bool]] = {
     "a filter by what is computed from it": (lambda rows: _drawn(rows).withColumn("d", F.col("c") + 1).filter("d > 1"), True),
     "a filter by another column": (lambda rows: _drawn(rows).filter("a > 1"), False),
     "a join by it": (lambda rows: _drawn(rows).join(rows.select(F.col("a").alias("b")), F.expr("c > b")), True),
+    "a filter by the clock": (lambda rows: rows.filter(F.col("t") < F.current_timestamp()), True),
+    "a filter by any value of a group": (lambda rows: rows.groupBy("id").agg(F.first("a").alias("any")).withColumn("d", F.col("any") + 1).filter("d > 1"), True),
+    "any value of a group": (lambda rows: rows.groupBy("id").agg(F.first("a").alias("any")).filter("id > 'a'"), False),
+    "any of some duplicates": (lambda rows: rows.dropDuplicates(["id"]), True),
     "a group of it": (lambda rows: _drawn(rows).groupBy("c").count(), True),
 }  # fmt: skip
 
@@ -138,6 +142,16 @@ def with_number(rows: DataFrame) -> DataFrame:
 def some(rows: DataFrame) -> DataFrame:
     """A side of a join whose rows chance chooses."""
     return rows.filter(F.rand() > 0.5).select("id", "oo_event_time")
+
+
+def any_of_each(rows: DataFrame) -> DataFrame:
+    """A side of a join that keeps any record of some duplicates."""
+    return rows.dropDuplicates(["id"]).select("id", "oo_event_time")
+
+
+def recent(rows: DataFrame) -> DataFrame:
+    """A side of a join that the clock chooses."""
+    return rows.filter("oo_event_time < current_timestamp()").select("id", "oo_event_time")
 
 
 def every(rows: DataFrame) -> DataFrame:
@@ -208,7 +222,9 @@ STAGED: dict[str, tuple[tuple[Output, ...], set[str]]] = {
 }  # fmt: skip
 REFUSED: dict[str, tuple[tuple[Output, ...], str]] = {
     "chance, not staged": ((_window("drawn", stable_input=False),), r"is not deterministic \(rand\(\) draws .*stable_input=False"),
-    "a side that chance chooses": ((_join("some"),), "decides which rows a side has"),
+    "a side that chance chooses": ((_join("some"),), r"rand\(\) .*decides which rows a side has"),
+    "a side that the order of rows chooses": ((_join("any_of_each"),), "Deduplicate .*decides which rows a side has"),
+    "a side that the clock chooses": ((_join("recent"),), r"current_timestamp\(\) .*decides which rows a side has"),
     "chance before a chain": (_chained("drawn"), r"made from the closed windows of drawn, and there rand\(\) draws"),
     "the clock before a chain": (_chained("timed"), r"made from the closed windows of timed, and there current_timestamp\(\)"),
     "an order before a chain": (_chained("opened"), r"made from the closed windows of opened, and there first\(id\) takes"),
