@@ -18,7 +18,11 @@ MUTANTS = (
         "side-chosen-by-order",
         "a join's side may keep any of some duplicates, another one at a replay",
         "onlyonce/outputs/unrepeatable.py",
-        Replace("_of_operator", "decides=True", "decides=own.kind is Kind.CHANCE"),
+        Replace(
+            "_of_operator",
+            'Found(name.removeprefix("Global"), node.simpleString(25), own, decides=True)',
+            'Found(name.removeprefix("Global"), node.simpleString(25), own, decides=own.kind is Kind.CHANCE)',
+        ),
         tests=(UNREPEATABLE + "test_what_staging_cannot_keep_is_refused[a side that the order of rows chooses]",),
         spark=True,
     ),
@@ -26,7 +30,11 @@ MUTANTS = (
         "side-chosen-by-the-clock",
         "a join's side may be filtered by the clock, which has another time at a replay",
         "onlyonce/outputs/unrepeatable.py",
-        Replace("_deciding", "one.decides or chooses or one", "one.decides or one"),
+        Replace(
+            "_deciding",
+            "one.decides or chooses or one.listed.kind is Kind.CHANCE",
+            "one.decides or one.listed.kind is Kind.CHANCE",
+        ),
         tests=(
             UNREPEATABLE + "test_what_staging_cannot_keep_is_refused[a side that the clock chooses]",
             UNREPEATABLE + "test_what_decides_which_rows_there_are_is_found[a filter by any value of a group]",
