@@ -2,8 +2,8 @@
 
 It overwrites nothing and may run at any time. No Spark.
 
-The streams and backfills have a task of their own that does so at once. This DAG is for files that a killed task has
-left.
+The streams and backfills have a task of their own that does so immediately. This DAG is for files that a killed task
+has left.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`<pipeline>_stream`: take in what the source has, write what is due, exactly once, then stop.
+"""`<pipeline>_stream`: read what the source has, write what is due, exactly once, then stop.
 
 One DAG for each pipeline of the setting ONLYONCE_PIPELINES. To use it in your own project, copy this file and name your
 declarations.

@@ -22,7 +22,7 @@ class Option:
     """One option, or a positional argument if `flag` begins with no dash.
 
     kind       of the value: str, int, float, Path (which may be given several times) or bool (a switch)
-    least      the least number that is allowed
+    least the smallest number that is allowed
     needed     whether it must be given
     read       how the job reads the string; it may refuse it
     own        the option is the job's only: the command line has another way to set it
@@ -95,9 +95,10 @@ MASTER = Option("--master", "Spark's master; by default ONLYONCE_MASTER or local
 RUN_ID = Option("--run-id", "The name of the run in the log; by default a new one.", own=True)
 DAG_ID = Option("--dag-id", "The DAG that this run belongs to; by default none.", own=True)
 YES = _switch("--yes", "Do it. Without this it only says what it would do.")
-"""The flag of a command that deletes or rewrites data, or starts something anew: it looks first."""
+"""The flag of a command that deletes or rewrites data, or starts something again. Without the flag the command only
+reports."""
 DRY_RUN = _switch("--dry-run", "Say what would be done; change nothing.")
-"""The flag of a command that only continues what is declared: it acts at once."""
+"""The flag of a command that only continues what is declared: it acts immediately."""
 EVERY_SECONDS = 5.0
 AUDIT_GRACE_MINUTES = 15
 DRIVER_GRACE_MINUTES = 2.0
@@ -116,11 +117,11 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         _switch("--continuous", "Take in what comes, until `onlyonce stop`, SIGTERM or Ctrl-C."),
         _switch(
             "--standby",
-            "With --continuous: if a driver is at work, start Spark, wait for its end, then take its place.",
+            "With --continuous: if a driver is running, start Spark, wait for its end, then take its place.",
         ),
         Option(
             "--every",
-            "With --continuous: the seconds between two looks for new input; by default 5.",
+            "With --continuous: the seconds between two polls for new input; by default 5.",
             float,
             default=EVERY_SECONDS,
             metavar="SECONDS",
@@ -156,7 +157,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         Option("--output", "Only this output, with those made from it; by default all with windows."),
         Option(
             "--lookups",
-            "Of an output with lookups: 'then', the versions that each window saw; or 'now', the newest.",
+            "If the output has lookups: 'then', the versions that each window saw; or 'now', the newest.",
             default="then",
             metavar="WHICH",
             read=_then_or_now,
@@ -231,7 +232,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         Option("--by", "Who asked for it, for the receipt; by default the user of this shell."),
         Option(
             "--leave",
-            "Leave out an output whose target is away for good, and name it in the receipt; several as 'a,b'.",
+            "Leave out an output whose target is gone for good, and name it in the receipt; several as 'a,b'.",
             default="",
             metavar="OUTPUT",
             read=comma_list,
@@ -243,7 +244,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         RUN_ID,
     ),
     "doctor": (
-        _any_pipeline("One pipeline with its bounded runs, and what is of no pipeline; by default all."),
+        _any_pipeline("One pipeline with its bounded runs, and findings that belong to no pipeline; by default all."),
         _switch("--fix", "Carry out the repairs that lose nothing."),
         _switch("--yes", "With --fix: also the repairs that can't be undone."),
         Option(

@@ -330,7 +330,7 @@ def keep_check(pipeline: Pipeline, under: str, found: Kept) -> None:
     file = _file(pipeline)
     with suppress(OSError, Refused):
         settings.inside_home(settings.home(), stored_names.CHECKS_FOLDER)
-        for left in file.parent.glob(f".{file.name}.*"):  # by a run that was killed; a run at work then keeps nothing
+        for left in file.parent.glob(f".{file.name}.*"):  # by a killed run; a run in progress then keeps nothing
             left.unlink(missing_ok=True)
         partial = file.with_name(f".{file.name}.{os.getpid()}")
         partial.write_text(json.dumps({"key": under, **asdict(found)}))
@@ -485,7 +485,7 @@ def undeliverable(pipeline: Pipeline) -> list[str]:
 
 
 def missing_inboxes(pipeline: Pipeline) -> list[str]:
-    """Return which declared inboxes are no folders here.
+    """Return which declared inboxes are not folders here.
 
     No mistake, since a check may run on another machine. A run refuses such an inbox.
     """

@@ -31,7 +31,7 @@ from onlyonce.core.near_names import did_you_mean, near
 def refuse_foreign(file: Path) -> None:
     """Raise Refused if another user could have put a file there that was found and not named.
 
-    That is so if the file, its folder, or a link to one of them belongs to another user, or all may write to it.
+    That is the case if the file, its folder, or a link to one of them belongs to another user, or all may write to it.
     """
     for path in (file, file.parent, file.resolve(), file.resolve().parent):
         theirs = any(found.st_uid not in (os.geteuid(), 0) for found in (path.lstat(), path.stat()))
@@ -111,7 +111,7 @@ class Configuration(BaseSettings):
     admin_url: SecretStr | None = Field(
         None, description="the same for the superuser; only `python -m onlyonce.local.setup` reads it"
     )
-    database_patience: NotNegative = Field(60.0, description="seconds that a run waits for a database that is away")
+    database_patience: NotNegative = Field(60.0, description="seconds that a run waits for an unreachable database")
 
     database_url_pooler: SecretStr | None = Field(
         None,
@@ -174,7 +174,7 @@ class Configuration(BaseSettings):
     spark_lines: bool = Field(False, description="Spark's errors name the line of the transform; slower")
     spark_log: Level | None = Field(None, description="what Spark itself logs; by default ERROR")
     in_driver_bytes: int = Field(
-        4 << 20, ge=0, description="a batch of fewer bytes, all plain lines, needs no Spark job; 0: never"
+        4 << 20, ge=0, description="a batch of fewer bytes, all plain JSON lines, needs no Spark job; 0: never"
     )
     outputs_at_once: int = Field(
         4, ge=1, description="outputs that run at the same time; each holds the rows of its batch in memory"
@@ -212,13 +212,13 @@ class Configuration(BaseSettings):
         "DAG, users who may only read them, or none",
     )
 
-    # Long runs, logs and alerts
-    heartbeat: float = Field(5.0, gt=0, description="seconds between two heartbeats of a long run")
+    # Continuous runs, logs and alerts
+    heartbeat: float = Field(5.0, gt=0, description="seconds between two heartbeats of a continuous run")
     log: Literal["lines", "json"] = Field("lines", description="how log lines look; json sends them through a pipe too")
     log_bytes: int = Field(
-        20_000_000, ge=1000, description="bytes that the log file of a long run has before it is put aside"
+        20_000_000, ge=1000, description="bytes that the log file of a continuous run has before it is put aside"
     )
-    log_files: int = Field(5, ge=1, description="files of a long run's log that are kept besides the present one")
+    log_files: int = Field(5, ge=1, description="files of a continuous run's log that are kept besides the present one")
     alert_hook: SecretStr | None = Field(
         None,
         description="who gets alerts: 'module:function', or a webhook's URL; by default alerts are only kept",
@@ -390,7 +390,7 @@ def _read(file: Path) -> dict[str, Any]:
             raise Refused(
                 f"{file} has {name!r}, which is not a setting",
                 data="nothing was read or written",
-                hint=f"{did_you_mean(near(name, FIELDS))}choose one of those that `onlyonce settings` lists",
+                hint=f"{did_you_mean(near(name, FIELDS))}choose a name that `onlyonce settings` lists",
             )
     return {name: _from_folder(file.parent, name, value) for name, value in found.items()}
 
@@ -398,7 +398,7 @@ def _read(file: Path) -> dict[str, Any]:
 def _from_folder(folder: Path, name: str, value: Any) -> Any:
     if name == "pipelines":
         return [str(folder / Path(part).expanduser()) for part in ([value] if isinstance(value, str) else value)]
-    # A URL is no path: the reader of the folder refuses it.
+    # A URL is not a path: the reader of the folder refuses it.
     is_path = name in FOLDERS and isinstance(value, str) and ":/" not in value
     return str(folder / Path(value).expanduser()) if is_path else value
 

@@ -27,7 +27,7 @@ _LONGEST_LINE = 300
 _MOST_LINES = 60
 _LINES_IN_A_TABLE = 3
 _BETWEEN_COLUMNS = 3
-# Grouped, 63,000, as people read counts. Any other number may be an id, which is to be copied as it is.
+# Grouped, 63,000, as people read counts. Any other number may be an id, which must be copied unchanged.
 _COUNTS = frozenset(("in", "kept", "late", "duplicate", "invalid", "expired", "in_time", "rejected", "rows"))
 
 
@@ -93,7 +93,8 @@ def show_rows(rows: Sequence[Row], out: Console, *, title: str = "", empty: str 
 
 
 def _show(text: str, out: Console, *, style: str = "", indent: int = 0) -> None:
-    """Print a text, wrapped between words. A word that is wider than the terminal stays whole, so it can be copied."""
+    """Print a string, wrapped between words. A word that is wider than the terminal stays whole, so it can be
+    copied."""
     for line in visible(text).expandtabs().split("\n"):
         for number, part in enumerate(_wrapped(line, out.width - indent)):
             out.print(Text(" " * indent * (number > 0) + part, style=style), soft_wrap=True)

@@ -55,15 +55,15 @@ from onlyonce.tables.commit import Own
 KEPT = 100
 """Batches whose files stay, as Spark keeps them."""
 AT_ONCE = 10
-"""How many batches' files leave the store in one request, at each so many-th batch. The next start removes what a
-kill has left."""
+"""How many batches' files leave the store in one request, each time this number of batches has ended. The next start
+removes what a kill has left."""
 KINDS = ("offsets", "commits")
 
 
 def check_declarations(database: Database, pipeline: Pipeline, instance: str) -> None:
     """Raise Refused, before a run starts Spark, if a query can't continue as it is declared now.
 
-    Raise Refused also if it would write to what a drop has left.
+    Also raise Refused if the pipeline would write to a target of an unfinished drop.
     """
     Drops(database).refuse_left(instance, targets(pipeline, instance))
     for query in pipeline.queries():
@@ -151,7 +151,7 @@ class WorkingCopy:
             raise Retryable(
                 f"{PLANNED} {batch_id} of {self.folder}",
                 data="nothing of the batch has begun here",
-                hint="run the same command again; the epoch decides which driver goes on",
+                hint="run the same command again; the epoch decides which driver continues",
             )
         if batch_id % AT_ONCE == 0 and batch_id >= KEPT:
             old = range(max(batch_id - KEPT - AT_ONCE + 1, 0), batch_id - KEPT + 1)
@@ -181,7 +181,7 @@ RESTARTS = 3
 checkpoint."""
 
 LOOK_SECONDS = 1.0
-"""How often a query at work is polled: whether it is to end, and what Spark reports."""
+"""How often a running query is polled: whether it must end, and what Spark reports."""
 
 WHAT_IS_THERE: Mapping[str, Any] = {"availableNow": True}
 """The trigger of a query that processes all input that is available now, and ends (Spark: available now)."""
@@ -255,7 +255,7 @@ def run_query(query: Query, frame: DataFrame, mode: str, on_batch: OnBatch, look
             raise translate(first_cause(started.failures)) from error
         Incarnations(query.database).check_epoch(query.incarnation, query.driver.epoch)
         checkpoint.sweep(query.folder)
-        query.log.warning("another driver was at our files; still ours, starting again")
+        query.log.warning("another driver changed the checkpoint; this driver is the newest, so its query restarts")
 
 
 class _Started:
@@ -269,7 +269,7 @@ class _Started:
         self.batches = 0
         self._query, self._on_batch, self._look = query, on_batch, look
         self._running: StreamingQuery | None = None
-        self._broken_off = False  # by us: Spark then reports the same error once more
+        self._broken_off = False  # by us: Spark then reports the same error again
 
     def run(self, frame: DataFrame, mode: str) -> Exception | None:
         """Start the query and wait for its end; return Spark's error if it failed."""
@@ -319,7 +319,7 @@ class _Started:
             self._keep_failure(lambda: self._look(running))
             self._keep_failure(self._put_what_ended)
             self._keep_failure(self._query.between_batches)
-        # A batch at work is left to end. A batch that would begin after this check ends the query by itself.
+        # The current batch is left to end. A batch that would begin after this check ends the query by itself.
         done = self.failures or (self._query.trigger is ONE_BATCH and self.batches)
         if done and not running.status["isTriggerActive"]:
             running.stop()
@@ -385,7 +385,7 @@ class RunContext:
     receiving         held by a batch of receive and by a close, so that neither falls into the other; notified at their
                       end
     committed         the batches that receive has committed in this run
-    seen              the lookups that functions get, at the versions of the batch at work
+    seen              the lookups that functions get, at the versions of the current batch
     looked_at         when the driver last began to poll for new input
     refused           output with a query of its own -> why its table can't take its rows
     skipped           the folders below an inbox that its listings have skipped
@@ -455,7 +455,7 @@ class RunContext:
 
     @cached_property
     def corrected(self) -> Corrections:
-        """Return the corrected arrivals of the input. No driver is at work while they change."""
+        """Return the corrected arrivals of the input. No driver is running while they change."""
         return Arrivals(self.database).corrected(self.instance)
 
     def check_clock(self) -> None:
@@ -480,8 +480,8 @@ class RunContext:
         docs/specification/incarnation.md.
 
         Raise the refusal of an output's table, before anything of it is begun. Raise Refused if the checkpoint was
-        lost, swapped or restored, or if the incarnation can't continue under this declaration (`onlyonce plan`). Also
-        if a first incarnation would begin at removed records.
+        lost, swapped or restored, or if the incarnation can't continue under this declaration (`onlyonce plan`). Raise
+        it also if a first incarnation would begin at removed records.
         """
         if name in self._open:
             return self._open[name]
@@ -520,9 +520,9 @@ class RunContext:
         return {name: str(conf.get(name, None)) for name in CUTTING}
 
     def partitions_of(self, size: int) -> int:
-        """Return in how many partitions a new batch of about so many bytes is cut.
+        """Return in how many partitions a new batch of about this size is cut.
 
-        A replay takes the number of its row.
+        A replay takes the number from its batch row.
         """
         if self.pipeline.partitions:
             return self.pipeline.partitions

@@ -43,7 +43,7 @@ class Opened:
     instance: str
 
     def output(self, name: str) -> pd.DataFrame:
-        """Return the rows of an output as its table has them; of files, the newest final ones of each window."""
+        """Return the rows in an output's table; of files, the newest final rows of each window."""
         from onlyonce.sinks import targets
 
         output = self.pipeline.output(name)
@@ -79,7 +79,7 @@ class Opened:
     def trace(self, *record_id: Any) -> pd.DataFrame:
         """Return what became of one record, by the values of its id columns in order: its fate, batch and unit.
 
-        It has the columns of `onlyonce trace`. There are no rows if the record was never seen. `windows` has its
+        The table has the columns of `onlyonce trace`. There are no rows if the record was never seen. `windows` has its
         windows.
         """
         return self._traced("fates", record_id)

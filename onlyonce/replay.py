@@ -85,7 +85,7 @@ def _batch(instance: str, number: int) -> tuple[Received, int]:
         raise Refused(
             f"{instance} has no committed batch {number} of receive",
             data=NOTHING,
-            hint=f"onlyonce batches {instance} shows those that there are",
+            hint=f"onlyonce batches {instance} shows the existing batches",
         )
     [batch] = batches
     gone = Removals(database).removed_of(batch.incarnation, batch.batch_id, "kept")

@@ -74,7 +74,7 @@ def inbox(pipeline: str, declared: str | None = None) -> Path:
 def data_root() -> Location:
     """Return where the data of all pipelines is: the home, or what ONLYONCE_DATA names.
 
-    Raise Refused for a string that is no URL.
+    Raise Refused for a string that is not a URL.
     """
     named = _current().data
     if named is None:
@@ -257,7 +257,7 @@ def airflow_login() -> AirflowLogin:
 def _needed(name: str, given: SecretStr | None) -> str:
     if given is None:
         raise Refused(
-            f"{name} is not set", data="nothing was read or written", hint="`onlyonce settings` tells what it is"
+            f"{name} is not set", data="nothing was read or written", hint="`onlyonce settings` says what it is"
         )
     return given.get_secret_value()
 
@@ -335,7 +335,8 @@ def log_format() -> str:
 
 
 def log_limits() -> tuple[int, int]:
-    """Return how many bytes the log file of a long run has before it is put aside, and how many such files are kept."""
+    """Return how many bytes the log file of a continuous run has before it is put aside, and how many such files are
+    kept."""
     return _current().log_bytes, _current().log_files
 
 
@@ -350,12 +351,12 @@ def keep_staged_days() -> int:
 
 
 def heartbeat_seconds() -> float:
-    """Return how many seconds pass between two heartbeats of a long run's driver."""
+    """Return how many seconds pass between two heartbeats of a continuous run's driver."""
     return _current().heartbeat
 
 
 def in_driver_bytes() -> int:
-    """Return below how many bytes the driver takes in a batch itself; 0: never."""
+    """Return below how many bytes the driver receives a batch itself; 0: never."""
     return _current().in_driver_bytes
 
 

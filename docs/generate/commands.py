@@ -10,7 +10,7 @@ from docs.generate.table_cells import cell
 HEAD = """# Command line
 
 `onlyonce COMMAND --help` says the same at the shell. [What you want, and the command for it](commands.md) begins at the task.
-Commands that read or change something take `--json`; standard output then has nothing but JSON.
+Commands that read or change something take `--json`; standard output then has only JSON.
 """
 
 

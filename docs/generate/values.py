@@ -15,17 +15,17 @@ HEAD = """# Values
 What a value in a line of JSON or CSV means for each declared type. A value that a type does not take makes its record `invalid`; the reason names
 the column and the value. The table uses no clock, no locale and no time zone database, so a replay gives the same values.
 
-- **JSON**: a line is one object by RFC 8259, with nothing but white space around it. A field that is there twice, NaN, the NUL character and half a
+- **JSON**: a line is one object by RFC 8259, with only white space around it. A repeated field, NaN, the NUL character and half a
   surrogate pair make the line invalid, at any depth, also in a field that is not declared. So do more than 1,000 levels. A missing field is null. The names of fields are compared without
   their escapes; capitals and small letters differ.
-- **CSV**: a record by RFC 4180 ([which may have several lines](sources.md#csv)), each column at its place, each character but NUL allowed, a carriage return or line feed within quotes only. As many values as columns, else the record is invalid; so is a line without anything but spaces.
-  An empty value is null. For `string` and `binary` `""` is the empty value of the type, and spaces around a value count; for other types both don't.
-- Both are UTF-8, else the line is invalid. A byte order mark at the beginning of a line is no part of it.
+- **CSV**: a record by RFC 4180 ([which may have several lines](sources.md#csv)), each column at its place, each character except NUL allowed, a carriage return or line feed within quotes only. If a record does not have as many values as there are columns, it is invalid. A line with only spaces is invalid too.
+  An empty value is null. For `string` and `binary`, `""` is the empty value of the type, and spaces around a value count. For other types `""` is null, and such spaces don't count.
+- Lines of both are UTF-8, else the line is invalid. A byte order mark at the beginning of a line is not part of it.
 - **Parquet, Avro, Protobuf, tables, custom readers**: the types of the columns say what a value is ([below](#columns)).
 """
 COLUMNS = """## Columns
 
-Of Parquet, Avro, Protobuf, tables and custom readers a declared type takes these types of columns, also within arrays, maps and structs. A column of another type makes its file, or its message, invalid,
+A declared type takes these types of columns of Parquet, Avro, Protobuf, tables and custom readers, also within arrays, maps and structs. A column of another type makes its file, or its message, invalid,
 also if all its values are null. How a column stores its values (width, sign, dictionary, fixed size) does not matter.
 
 | declared | takes |
@@ -35,25 +35,25 @@ also if all its values are null. How a column stores its values (width, sign, di
 | `decimal(p,s)` | integers, decimals |
 | `string`, `binary`, `boolean` | the same type |
 | `date` | dates, also those stored as milliseconds |
-| each | a column without a type, which has nothing but nulls |
-| `timestamp` | times of any unit, with or without a zone; without one it is UTC. A date, a time of day and a duration are no times |
+| each | a column without a type, which has only nulls |
+| `timestamp` | times of any unit, with or without a zone; without one it is UTC. A date, a time of day and a duration are not times |
 | `timestamp_ntz` | times of any unit without a zone |
 | `array`, `map`, `struct` | the same, part by part; a missing field of a struct is null, and another one counts as unknown |
 
 Null is a value of every type. A value that its declared type can't hold, also within an array, a map or a struct, makes its record invalid, and the reason names the column and the value:
 
-- an integer or a decimal out of range, or with digits behind the point that the declared type has not. The value counts, so zeros at the end of a decimal do not,
+- an integer or a decimal out of range, or with more digits behind the point than the declared type has. The value counts, so zeros at the end of a decimal do not,
 - an integer beyond 2^24 in size as `float`, or beyond 2^53 as `double`,
-- a finite double whose nearest `float` is infinite. Other doubles become the nearest `float`; NaN and infinity stay what they are,
+- a finite double whose nearest `float` is infinite. Other doubles become the nearest `float`; NaN and infinity stay as they are,
 - a year outside 1 to 9999, in UTC. Times are cut to microseconds, and dates stored as milliseconds to days, towards the past,
 - a string, also a key of a map, that is not UTF-8 or has the NUL character.
 
-A key that is twice in a map is kept twice. A field of a struct that is not declared is not looked at; it counts as unknown.
+A repeated key of a map is kept twice. An undeclared field of a struct is not checked; it counts as unknown.
 """
 IDS = """## The strings of a record's id
 
-An id is made of the values of its columns, and not of how a format writes them: the same values have the same id in JSON, CSV, Parquet, Avro, Kafka and tables.
-The strings below are hashed in the order of `record_id`, first from the seed 42, each hash being the seed of the next one (XXH64, UTF-8). The second half of the id begins with the string `low`. If each of several sources has ids of its own, the name of the source goes first. Arrays, maps and structs are in no id.
+An id depends on the values of its columns, and not on how a format writes them: the same values have the same id in JSON, CSV, Parquet, Avro, Kafka and tables.
+The strings below are hashed in the order of `record_id`, first from the seed 42, each hash being the seed of the next one (XXH64, UTF-8). The second half of the id begins with the string `low`. If each of several sources has ids of its own, the name of the source is hashed first. Arrays, maps and structs are in no id.
 """
 NESTED: dict[str, Callable[..., Any]] = {
     "decimal(p,s)": conversions.decimal,

@@ -23,8 +23,8 @@ class BackfillOperator(SparkJobOperator):
     at most `wait_hours`, and then continues by itself. A refused request fails for good. With the Param `dry_run` it
     only logs what would be recomputed. The DAGs of `onlyonce.airflow.dags` have one for each pipeline with windows.
 
-    Windows that were closed at the look may be open for the driver, say after `onlyonce reset`. The driver looks again,
-    and its exit code 75 makes the task start again.
+    Windows that were closed at the check may be open for the driver, say after `onlyonce reset`. The driver checks
+    again, and its exit code 75 makes the task start again.
     """
 
     def __init__(self, *, pipeline: str, **options_of_task: Any) -> None:

@@ -104,7 +104,7 @@ HOUSEKEEPING_RETRIES = {"retries": 1, "retry_delay": timedelta(seconds=30)}
 
 
 def stream(pipeline: Pipeline, options: Options, followed: Sequence[Followed] = ()) -> DAG:
-    """Pull messages (of Pub/Sub), take in the available input, then stop; or keep a long run at work (Param mode).
+    """Pull messages (of Pub/Sub), read the available input, then stop; or keep a continuous run going (Param mode).
 
     `followed`: the outputs of other pipelines whose tables it reads.
     """
@@ -176,7 +176,7 @@ def has_files(pipeline: Pipeline) -> bool:
 AUDIT = """\
 Compares, by the commit log only, what was read with what became of it: each record of each committed batch is kept,
 late, a duplicate, invalid or an expired record, and each output has read what receive has kept. The task fails if
-something does not add up; its log names the batches. The task `alerts` tells `ONLYONCE_ALERT_HOOK` of records that do
+something does not add up; its log names the batches. The task `alerts` reports to `ONLYONCE_ALERT_HOOK` records that do
 not add up, of lag over its bound and of duplicates near the dedup horizon, each cause once. The task `doctor` looks for
 what is stuck, on disk too; the page "onlyonce" shows its findings.
 """
@@ -208,14 +208,14 @@ ASK_SOURCES = """\
 Asks each source how much input no committed batch has read: the files and bytes of an inbox, the messages of a topic,
 the versions of a table. It reads no record, and needs no run: input shows while a stream is held or its driver is down.
 The answers are in the view `onlyonce.backlog`; alerts, metrics and the page take them from there. An answer that is
-older than three intervals counts no more. A source that does not answer within two seconds has that as its answer; the
+older than three intervals no longer counts. For a source that does not answer within two seconds the view says so; the
 task's log says why.
 """
 DELIVER = """\
 Rows for webhooks and BigQuery are committed first and sent afterwards, under keys that never change. The streams have a
-task of their own that sends at once; this DAG is for long runs, for rows that wait for their next attempt, and for rows
-that a killed task has left. It may run at any time: of two deliverers of an output one gives up. It fails if an
-endpoint is away or refuses every request; the task's log says which.
+task of their own that sends at once. This DAG is for continuous runs, for rows that wait for their next attempt, and
+for rows that a killed task has left. It may run at any time: if two deliverers of an output run at once, one gives up.
+It fails if an endpoint is unreachable or refuses every request; the task's log says which.
 """
 
 
@@ -305,7 +305,8 @@ ALL: dict[str, tuple[Callable[[Sequence[Pipeline], Options, Any], DAG | None], s
 class Common(TypedDict, total=False):
     """The keywords of every function here.
 
-    declarations    modules ("my_project.pipelines"), or whole paths of files; by default those of ONLYONCE_PIPELINES
+    declarations    modules ("my_project.pipelines"), or whole paths of files; by default the modules of
+                    ONLYONCE_PIPELINES
     prefix          before the id of every DAG; without a prefix the ids are `flights_stream`, `flights_backfill`,
                     `onlyonce_audit`, …
     pool, queue, default_args, tags  as Airflow has them, of every task or DAG
@@ -327,13 +328,14 @@ def stream_dags(
 ) -> dict[str, DAG]:  # fmt: skip
     """Return the DAG `…_stream` of each pipeline.
 
-    It takes in what the source has, writes what is due, then stops; or it keeps a long run at work.
+    The DAG reads what the source has, writes what is due, then stops; or it keeps a continuous run going.
 
     schedule        a cron expression in UTC, or anything that Airflow takes; None: by hand; by default
                     ONLYONCE_SCHEDULE. A pipeline that reads another one's table runs after rows were written there,
                     unless it is by hand here
     spark           words of the Spark tasks: `conn_id`, `deploy_mode`, `conf`, `packages`, `py_files`, `env_vars`, …
-    workers_outlive_tasks  whether a long run's driver may stay when its task waits; by default by the executor
+    workers_outlive_tasks  whether a continuous run's driver may keep running while its task waits in the triggerer; by
+    default by the executor
     """
     options = _options(common, schedule=schedule, spark=spark or {}, workers_outlive_tasks=workers_outlive_tasks)
     return _by_id(_streams(options.declared.load(), options))

@@ -65,13 +65,13 @@ def pipeline_form(pipeline: Pipeline) -> dict[str, Param]:
             "number",
             minimum=0,
             title="Every",
-            description="With continuous: the seconds between two looks for new input.",
+            description="With continuous: the seconds between two polls for new input.",
         ),
         "close": _optional(
             False,
             "boolean",
             title="Close",
-            description="The input has ended: all windows that have data close. Later data goes on as usual.",
+            description="The input has ended: all windows that have data close. Later data is processed as usual.",
         ),
         "bounded": _optional(
             False,

@@ -35,8 +35,8 @@ _EXIT_CODE = re.compile(r"Error code is: (-?\d+)\.")
 
 WHO_ACTS: dict[type[OnlyonceError], str] = {
     Retryable: "nothing is half done, and the same command may run again",
-    Superseded: "a newer run of this pipeline is at work and goes on with the same batches; there is nothing to do",
-    Refused: "the request is wrong and would be so again; do what the driver says after 'next:', then clear this task",
+    Superseded: "a newer run of this pipeline is at work and continues with the same batches; there is nothing to do",
+    Refused: "the request is wrong, so a retry fails too; do what the driver says after 'next:', then clear this task",
     InvariantBroken: "a person must look at what the driver names; until then nothing runs by itself",
 }
 
@@ -82,7 +82,7 @@ def of_code(code: int) -> AirflowException:
 
 
 # The operators. A refusal fails the task for good. After any other error the task is tried again, as its options say.
-# Each of these jobs may run at any time, even twice at once.
+# Each of these jobs may run at any time, even two at the same time.
 
 
 Declarations = str | Path | Sequence[str | Path] | None

@@ -257,8 +257,8 @@ def asked_of(pipeline: str, params: Mapping[str, Any], interval: tuple[datetime,
     """Return what a run asks for: by its Params, or by its data interval.
 
     The run id is never used, though it holds the interval's end. With the Param late_only the run may name no windows:
-    then all with late records are meant. An empty interval is none. Raise Refused if neither names the windows, or both
-    do, or one of the two times is missing.
+    then the run takes all windows with late records. An empty interval is none. Raise Refused if neither names the
+    windows, or both do, or one of the two times is missing.
     """
     start, stop = params.get("window_start"), params.get("window_end")
     late_only = bool(params.get("late_only"))
@@ -351,7 +351,7 @@ def _backfill() -> Any:
     return _module("outputs.backfill")
 
 
-# A pipeline's long run. The operator reads it, and the trigger on a thread, which has the reader's password only.
+# A pipeline's continuous run. The operator reads it, and the trigger on a thread, which has the reader's password only.
 
 
 def prepare() -> None:
@@ -360,13 +360,13 @@ def prepare() -> None:
 
 
 def read_long_run(pipeline: str) -> LongRun | None:
-    """Return the last long run; None before the first. Raise DatabaseAway."""
+    """Return the last continuous run; None before the first. Raise DatabaseAway."""
     found: LongRun | None = _long_runs(reader_url()).look(pipeline)
     return found
 
 
 def watch(pipeline: str, supervisor: str) -> LongRun | None:
-    """Return the last long run, and note the supervisor that watches it from now on."""
+    """Return the last continuous run, and note the supervisor that watches it from now on."""
     found: LongRun | None = _long_runs().watch(pipeline, supervisor)
     return found
 

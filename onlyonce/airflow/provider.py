@@ -7,7 +7,7 @@ from typing import Any
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Return the provider's metadata, as Airflow's schema has it.
+    """Return the provider's metadata, in the form of Airflow's schema.
 
     Airflow calls it while it starts, so it imports no Airflow.
     """

@@ -57,7 +57,7 @@ def follow(
 ) -> None:
     """Wait until the driver of this try has ended, by the log.
 
-    before             the attempt of the driver before it: a later attempt is the driver of this try
+    before             the attempt number of the previous driver; a higher one is the driver of this try
     submission_error   the exception of a submission that failed
 
     The commit log has how a driver in a cluster ended; the process that submitted it does not. Raise what the exit code
@@ -341,7 +341,7 @@ class SparkJobOperator(BaseOperator):
     def place(self) -> tuple[str, str]:
         """Return Spark's master and the deploy mode, by the connection and the operator's keywords.
 
-        Raise Refused if the connection is missing, or can't be used so.
+        Raise Refused if the connection is missing, or can't be used in this way.
         """
         refuse_secrets(
             {"env_vars": self.env_vars, "conf": self.conf, "the operator": self.submit},
@@ -459,7 +459,7 @@ class SparkJobOperator(BaseOperator):
         }
 
     def _push_links(self, context: Any) -> None:
-        # Airflow stores links when a task has ended; a person who watches it at work needs this one now.
+        # Airflow stores links when a task has ended; a person who watches it now needs this one now.
         for link in self.operator_extra_links:
             context["ti"].xcom_push(key=link.xcom_key, value=link.get_link(self, ti_key=context["ti"]))
 

@@ -1,10 +1,10 @@
-"""Run a pipeline's stream from a task: run the pipeline once, or supervise a long run, as the Param `mode` asks.
+"""Run a pipeline's stream from a task: run the pipeline once, or supervise a continuous run, as the Param `mode` asks.
 
 The module has three parts:
 
-1. `submit_command` builds the command that starts the driver of a long run. The hook of Airflow's Spark provider can't
-   be used: it waits for the end of spark-submit, while this driver outlives its task. The hook has no public method
-   that returns its command. So the same command is built here from the same keywords, in client mode
+1. `submit_command` builds the command that starts the driver of a continuous run. The hook of Airflow's Spark provider
+   can't be used: it waits for the end of spark-submit, while this driver outlives its task. The hook has no public
+   method that returns its command. So the same command is built here from the same keywords, in client mode
    (`tests/dags/test_submit_command.py` compares the two).
 2. `may_outlive` decides whether a process may outlive the task that starts it.
 3. `StreamOperator` is the operator. `core.runs.on_start` and `core.runs.on_watch` make its decisions.
@@ -90,7 +90,7 @@ With any other (Kubernetes, ECS, Batch) a task's pod may end with it.
 
 
 def may_outlive(executor: str | None, configured: str) -> bool:
-    """Return whether a process may outlive its task, by the task's own executor, else by those of Airflow. Pure.
+    """Return whether a process may outlive its task, by the task's own executor, else by Airflow's executors. Pure.
 
     executor    names one executor: a class, or `alias:path`
     configured  the setting `core.executor`: such names with commas between them, the default first; for each team
@@ -114,32 +114,32 @@ def may_outlive_task_of(operator: Any) -> bool:
 _START_PATIENCE = 180.0
 """Seconds that a new driver has until the log knows it."""
 _LOOK_SECONDS = 0.5
-"""Seconds between two looks for the new driver in the log."""
+"""Seconds between two polls of the log for the new driver."""
 _WATCH_SECONDS = 5.0
-"""Seconds between two looks at a driver that another task has started."""
+"""Seconds between two polls of a driver that another task has started."""
 
 
 class StreamOperator(SparkJobOperator):
-    """Runs a pipeline once, or keeps a long run of it at work. Each stream DAG of `onlyonce.airflow.dags` has one.
+    """Runs a pipeline once, or keeps a continuous run of it going. Each stream DAG of `onlyonce.airflow.dags` has one.
 
     The Param `mode` decides:
 
-    - Without `continuous` the task runs the pipeline once. Such a run without other options is skipped while a long run
-      is alive, since the long run reads the same input.
-    - With `continuous` the task supervises a long run, in one of two ways (`_driver_outlives`):
+    - Without `continuous` the task runs the pipeline once. Such a run without other options is skipped while a
+      continuous run is alive, since the continuous run reads the same input.
+    - With `continuous` the task supervises a continuous run, in one of two ways (`_driver_outlives`):
 
       1. `_start`, if workers outlive tasks: the task starts the driver as a process that outlives it, or attaches to
          the driver that is alive. Then it is deferred. The triggerer waits until no driver is alive, and Airflow calls
          `resume`.
       2. `_follow`, if a worker ends with its task (a pod), or if the driver is in a cluster: the task stays until the
-         long run is over. The driver is its child process, or it watches the driver that is alive.
+         continuous run is over. The driver is its child process, or it watches the driver that is alive.
 
     When the driver has ended, `_verdict` decides: if a person asked for the stop, the task has succeeded; if the driver
     died, the task starts another one.
 
-    These decisions use only the log, and Airflow's database has no state of the long run. So a cleared task really runs
-    again, and never in parallel with another driver. If two drivers start at once, a lock in the log lets one of them
-    take the place.
+    These decisions use only the log, and Airflow's database has no state of the continuous run. So a cleared task
+    really runs again, and never in parallel with another driver. If two drivers start at once, a lock in the log lets
+    one of them take the place.
     """
 
     _stops_as: str | None = None
@@ -156,7 +156,7 @@ class StreamOperator(SparkJobOperator):
         self.workers_outlive_tasks = workers_outlive_tasks
 
     def execute(self, context: Any) -> None:
-        """Run once, or ensure that a long run is at work.
+        """Run once, or ensure that a continuous run is active.
 
         Raise TaskDeferred, and the errors of `SparkJobOperator.execute`.
         """
@@ -168,7 +168,9 @@ class StreamOperator(SparkJobOperator):
             return self._start(context) if self._driver_outlives() else self._follow(context)
         known = log.read_long_run(self.pipeline)
         if known and known.alive and not any(params.get(name) for name in ("close", "bounded", "dry_run")):
-            raise AirflowSkipException(f"A long run is at work (attempt {known.attempt}): it takes in what is there.")
+            raise AirflowSkipException(
+                f"A continuous run is active (attempt {known.attempt}): it reads the available input."
+            )
         super().execute(context)
 
     def resume(self, context: Any, event: dict[str, Any], *, ours: bool) -> None:
@@ -183,14 +185,14 @@ class StreamOperator(SparkJobOperator):
             return self._start(context)
         action = self._verdict(context)
         if action == "done":
-            self.log.info("The long run has stopped, as it was asked to.")
+            self.log.info("The continuous run has stopped, as it was asked to.")
         elif action == "watch":
             self._wait(context, ours=True)
         else:
             self._start(context)
 
     def _verdict(self, context: Any) -> str:
-        """Return what to do about the long run that this task watches: 'watch', 'start' or 'done' (`on_watch`).
+        """Return what to do about the continuous run that this task watches: 'watch', 'start' or 'done' (`on_watch`).
 
         Raise an error that fails the task for good if a person must act, and AirflowException if a retry may help.
         """
@@ -199,9 +201,9 @@ class StreamOperator(SparkJobOperator):
         if action == "start":
             self.log.warning("It is started again: %s", ending(known) if known else "the log does not know it")
         elif action == "fail":
-            raise failed_for_good(f"The long run needs a person: {ending(known)}", self.log)  # type: ignore[arg-type]
+            raise failed_for_good(f"The continuous run needs a person: {ending(known)}", self.log)  # type: ignore[arg-type]
         elif action == "retry":
-            raise AirflowException(f"The long run did not get through its first round: {ending(known)}")  # type: ignore[arg-type]
+            raise AirflowException(f"The continuous run did not get through its first round: {ending(known)}")  # type: ignore[arg-type]
         return action
 
     def _driver_outlives(self) -> bool:
@@ -212,7 +214,7 @@ class StreamOperator(SparkJobOperator):
         return mode == "client" and (may_outlive_task_of(self) if given is None else given)
 
     def _follow(self, context: Any) -> None:
-        """Stay until the long run is over: run its driver, or watch the one that is alive. Raise as `resume`."""
+        """Stay until the continuous run is over: run its driver, or watch the one that is alive. Raise as `resume`."""
         action = ""
         while action != "done":
             known = self._known(context)
@@ -220,12 +222,12 @@ class StreamOperator(SparkJobOperator):
             if first_action == "start":
                 self._drive_long(context, known.attempt if known else 0)
             else:
-                self.log.info("A long run is at work, or stops: this task stays and looks at it.")
+                self.log.info("A continuous run is active, or stops: this task waits and polls it.")
                 self._look_while_alive(context)
             # 'wait': the driver had been asked to stop before this task came. So its end does not end this task, and
             # the loop starts a driver.
             action = "" if first_action == "wait" else self._verdict(context)
-        self.log.info("The long run has stopped, as it was asked to.")
+        self.log.info("The continuous run has stopped, as it was asked to.")
 
     def _drive_long(self, context: Any, before: int) -> None:
         try:
@@ -264,9 +266,9 @@ class StreamOperator(SparkJobOperator):
         if action == "start":
             self._start_driver(context, known)
         elif action == "attach":
-            self.log.info("Attached to the long run at work: attempt %s on %s", known.attempt, known.driver)  # type: ignore[union-attr]
+            self.log.info("Attached to the active continuous run: attempt %s on %s", known.attempt, known.driver)  # type: ignore[union-attr]
         else:
-            self.log.info("The long run at work was asked to stop; another is started when it has ended.")
+            self.log.info("The active continuous run was asked to stop; another is started when it has ended.")
         self._wait(context, ours=action != "wait")
 
     def _start_driver(self, context: Any, before: LongRun | None) -> None:
@@ -281,7 +283,7 @@ class StreamOperator(SparkJobOperator):
                 command,
                 stdin=subprocess.DEVNULL, stdout=log_file, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
-            self.log.info("A long run starts as process %s; its log is %s", driver.pid, log_file.name)
+            self.log.info("A continuous run starts as process %s; its log is %s", driver.pid, log_file.name)
         self._await_taken(context, driver, before.attempt if before else 0)
 
     def _await_taken(self, context: Any, driver: subprocess.Popen[bytes], before: int) -> None:
@@ -290,7 +292,7 @@ class StreamOperator(SparkJobOperator):
         before   the attempt that had the place last
 
         If the driver ends before, raise the error of its exit code. Return also if another driver was quicker, since
-        then the long run exists.
+        then the continuous run exists.
         """
         end = time.monotonic() + _START_PATIENCE
         while time.monotonic() < end:
@@ -301,14 +303,16 @@ class StreamOperator(SparkJobOperator):
                 raise of_code(code)
             time.sleep(_LOOK_SECONDS)
         end_tree(driver.pid)
-        raise AirflowException(f"The driver of the long run has not taken its place within {_START_PATIENCE:.0f} s.")
+        raise AirflowException(
+            f"The driver of the continuous run has not taken its place within {_START_PATIENCE:.0f} s."
+        )
 
     def _wait(self, context: Any, *, ours: bool) -> None:
         trigger = LongRunEnd(self.pipeline, self._supervisor(context))
         self.defer(trigger=trigger, method_name="resume", kwargs={"ours": ours})
 
     def _supervisor(self, context: Any) -> str:
-        """Return the name under which this try of the task watches a long run.
+        """Return the name under which this try of the task watches a continuous run.
 
         The name is enough to ask the driver to stop, so it has a random part that can't be guessed.
         """
@@ -318,7 +322,7 @@ class StreamOperator(SparkJobOperator):
         return self._kept_supervisor
 
     def _known(self, context: Any) -> LongRun | None:
-        """Return the long run as the log has it, and note there that this task watches it."""
+        """Return the continuous run as stored in the log, and note there that this task watches it."""
         return log.watch(self.pipeline, self._supervisor(context))
 
 

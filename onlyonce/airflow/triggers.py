@@ -1,7 +1,7 @@
-"""Wait in Airflow's triggerer, without a worker's slot: for the end of a long run, or until windows are closed.
+"""Wait in Airflow's triggerer, without a worker's slot: for the end of a continuous run, or until windows are closed.
 
-Triggers share one event loop, so each look at the log is on a thread. A trigger has only names and times; the triggerer
-itself has the reader's URL.
+Triggers share one event loop, so each poll of the log runs on a thread. A trigger has only names and times; the
+triggerer itself has the reader's URL.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from onlyonce.core import stored_names
 from onlyonce.core.errors import CommitStateUnknown, OnlyonceError, Retryable
 from onlyonce.core.runs import LongRun
 
-# A pool of our own, separate from the windows' one: a look at an unreachable database lasts a minute.
+# A pool of our own, separate from the windows' one: a query to an unreachable database lasts a minute.
 _LOOKS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="onlyonce-long-run")
 
 
@@ -31,7 +31,7 @@ LONG_RUN_TRIGGER_PATH = stored_names.LONG_RUN_TRIGGER
 
 
 class LongRunEnd(BaseTrigger):
-    """Fires when no long run of the pipeline is alive. It decides nothing: the task then reads the log itself.
+    """Fires when no continuous run of the pipeline is alive. It decides nothing: the task then reads the log itself.
 
     Its event is {"problem": None}, or the text with which the task fails. When a person ends the waiting task (mark as
     failed or success, clear), the driver that this task watches is asked to stop.
@@ -39,7 +39,7 @@ class LongRunEnd(BaseTrigger):
 
     EVERY_SECONDS = 5.0
     LOST_TWICE = 2
-    """How often a heartbeat must be missed: after an outage of the database it may come just after the first look."""
+    """How often a heartbeat must be missed: after an outage of the database it may come just after the first poll."""
 
     def __init__(self, pipeline: str, supervisor: str) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class LongRunEnd(BaseTrigger):
         return (LONG_RUN_TRIGGER_PATH, {"pipeline": self.pipeline, "supervisor": self.supervisor})
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look every few seconds, as long as the driver is alive or the database unreachable."""
+        """Poll every few seconds, as long as the driver is alive or the database unreachable."""
         missed, problem = 0, None
         while True:
             try:
@@ -77,7 +77,7 @@ class LongRunEnd(BaseTrigger):
         return await asyncio.get_running_loop().run_in_executor(_LOOKS, look)
 
 
-# A pool of our own: looks at an unreachable database last a minute each, and others need the loop's own threads.
+# A pool of our own: queries to an unreachable database last a minute each, and others need the loop's own threads.
 _WINDOW_LOOKS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="onlyonce-look")
 
 
@@ -116,7 +116,7 @@ class OpenWindows(BaseTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look every few seconds; at least once."""
+        """Poll every few seconds; at least once."""
         reason, known = "", await self._on_thread(self._knows)
         if not known and time.time() < self.until:
             await asyncio.sleep(self.LOOK_SECONDS)

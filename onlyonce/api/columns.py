@@ -95,7 +95,7 @@ TIMES = {"date": "date", "timestamp": "timestamp", "timestamp_ltz": "timestamp",
 
 
 def check_time_forms(whose: str, schema: str, formats: Mapping[str, str], source: Source) -> None:
-    """Raise Refused for a form of a column that is no time, for an invalid form, and for a source with own types."""
+    """Raise Refused for a form of a column that is not a time, for an invalid form, and for a source with own types."""
     if formats and (isinstance(source, (Custom, DeltaSource)) or source.format in IN_COLUMNS):
         told = "a schema" if isinstance(source, Kafka) else "types"
         raise Refused(

@@ -76,7 +76,7 @@ def declaration(cls: type[T]) -> type[T]:
         for option in options.keys() - set(known):
             raise Refused(f"{cls.__name__}: unknown option {option!r}", hint=choose(option, known))
         refuse_other_types(cls, options)
-        # Where the declaration is written, for later errors. It is no field, so two equal declarations stay equal.
+        # Where the declaration is written, for later errors. It is not a field, so two equal declarations stay equal.
         object.__setattr__(self, AT, errors.origin_of_caller(sys._getframe(1)))
         if missing := [name for name in required if name not in options]:
             whose = f" {options['name']!r}" if options.get("name") else ""
@@ -95,7 +95,7 @@ def declared_at(made: Any) -> str:
 
 
 def unknown(kind: str, name: str, known: list[str]) -> Refused:
-    """Return the refusal of an unknown name, with the most similar known one."""
+    """Return a Refused for an unknown name, with the most similar known one."""
     hint = choose(name, known) if known else f"no {kind} is declared"
     return Refused(f"no {kind} {name!r}", data="nothing was read or written", hint=hint)
 

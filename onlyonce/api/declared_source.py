@@ -32,7 +32,7 @@ class DeclaredSource:
 
     @property
     def inbox(self) -> str | None:
-        """Return the declared inbox; None if it has none, or the default one."""
+        """Return the declared inbox; None if the source has none or uses the default inbox."""
         return None
 
     @property

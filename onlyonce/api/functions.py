@@ -19,7 +19,7 @@ NOTHING = "nothing was read or written"
 
 
 def check_parameters(output: Output, function: Callable[..., Any]) -> None:
-    """Raise Refused for a lookup that is no parameter, and for a required parameter that gets no value."""
+    """Raise Refused for a lookup that is not a parameter, and for a required parameter that gets no value."""
     try:
         parameters = list(inspect.signature(function).parameters.values())[1:]
     except (TypeError, ValueError):  # built in C: it has no readable signature
@@ -75,7 +75,7 @@ def check_reject(output: Output, function: Callable[..., Any]) -> None:
 def made_processor(name: str, of: str, processor: Any) -> Any:
     """Return a processor of the user's class; `name` is the class as it is declared.
 
-    `of` names the declaration in errors. Raise Refused for a class that is no processor.
+    `of` names the declaration in errors. Raise Refused for a class that is not a processor.
     """
     where = f"{at}: " if (at := errors.origin_of_function(processor)) else ""
     if not (isinstance(processor, type) and _is_processor(processor)):

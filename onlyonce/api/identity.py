@@ -66,7 +66,7 @@ def receive_parts(pipeline: Pipeline) -> Parts:
 
 
 def mode(pipeline: Pipeline) -> str:
-    """Return the mode in which the pipeline's next batch begins, as a batch row has it."""
+    """Return the mode in which the pipeline's next batch begins, as stored in a batch row."""
     return BY_POSITION if pipeline.by_position else pipeline.mode
 
 

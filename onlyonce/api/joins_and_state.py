@@ -26,8 +26,8 @@ KINDS = ("inner", "left", "right", "full")
 class Join:
     """Rows of two functions over the pipeline's records, joined by key if their event times are near each other.
 
-    left, right  'module:function', as a transform: takes the records and selects those of its side, with the columns
-                 that it needs. It keeps the key and oo_event_time; it does not aggregate
+    left, right  'module:function', as a transform: takes the records and selects the records of its side, with the
+                 columns that it needs. It keeps the key and oo_event_time; it does not aggregate
     on           the columns that both sides have and by whose values rows are joined; a null is equal to nothing
     within       the bound: rows join if their event times are at most so far apart, whichever is first
     kind         'inner'. 'left', 'right' and 'full' also give the rows of that side, or of both, that have found no
@@ -84,7 +84,7 @@ class Lookup:
     name: str
     table: Delta | Postgres
     keys: Several[str] = NONE
-    # How fresh a table is decides no result, so it is no part of the identity.
+    # How fresh a table is decides no result, so it is not part of the identity.
     refresh: timedelta | None = None
 
     def __post_init__(self) -> None:

@@ -169,7 +169,7 @@ def load(files: list[Path] | None = None) -> dict[str, Pipeline]:
     """Return the declared pipelines by name. This imports no Spark, since DAG files call it too.
 
     Raise Refused for a missing or wrong file, two pipelines with one name, two outputs with one target, or pipelines
-    that read in a circle. Also if an inbox that is read with the folders below it has another inbox there.
+    that read in a circle. Raise it also if an inbox that is read with the folders below it has another inbox there.
     """
     found: dict[str, Pipeline] = {}
     for path in files or settings.pipeline_files():
@@ -352,7 +352,7 @@ def _pipelines_of(named: Path) -> list[Pipeline]:
 
 
 def _file_of(named: Path) -> Path | None:
-    """Return the file of a module: a name without .py that is no file may be a module (`my_project.pipelines`)."""
+    """Return the file of a module: a name without .py that is not a file may be a module (`my_project.pipelines`)."""
     try:
         found = importlib.util.find_spec(named.name) if named.suffix != ".py" else None
     except (ImportError, ValueError):  # no such package

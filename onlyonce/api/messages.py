@@ -32,7 +32,7 @@ class Avro:
     schema_id   the declared column, an int, that gets the id of the record's schema. By default schema_id, for a key
                 key_schema_id
     columns     for a key: the declared columns that come from the key and not from the value; one column, if the
-                key's schema is no record
+                key's schema is not a record
     options     of confluent-kafka's SchemaRegistryClient, such as {'basic.auth.user.info': 'env:REGISTRY_LOGIN'}.
                 Secrets are given by 'env:NAME' only. They stay on the driver: tasks are sent the schemas
 
@@ -55,7 +55,7 @@ class Avro:
 class Protobuf:
     """Protobuf, as Confluent's serializers write it: with the schema's id and the message's place in it.
 
-    Options as `Avro` has them.
+    Options as in `Avro`.
 
     A field without presence (proto3) has its default if the writer left it out, never null. An enum is a string, a
     google.protobuf.Timestamp a timestamp, a wrapper (StringValue) its value or null.
@@ -75,7 +75,7 @@ class Protobuf:
 class JsonSchema:
     """A JSON object after the id of its JSON Schema, for a message's value only.
 
-    It is read like plain JSON; options as `Avro` has them.
+    It is read like plain JSON; options as in `Avro`.
 
     validate    a value that its own schema forbids is `invalid`, with the schema's reason. False: only the declared
                 types decide
@@ -129,8 +129,8 @@ PLACEHOLDER = "__debezium_unavailable_value"
 class Debezium:
     """A change of a row, by Debezium's envelope in JSON or Avro, from PostgreSQL, MySQL or MariaDB.
 
-    The declared columns are those of the row after the change, or before it for a delete. Three more columns come from
-    the envelope.
+    The declared columns are the columns of the row after the change, or before it for a delete. Three more columns come
+    from the envelope.
 
     format    Avro(registry=…): the envelope is Avro by a schema of that registry, whose id goes to its column. None:
               JSON, with its schema in each message or without
@@ -143,9 +143,9 @@ class Debezium:
     unavailable  the connector's `unavailable.value.placeholder`. A change has it in place of a large value that did not
               change. The value before the change is taken, and a change without that value is `invalid`
 
-    A tombstone, which Debezium sends after a delete, is no record. A message without row or position (a truncated
-    table, a message of the log, another connector) is `invalid`. So is a message whose schema is no
-    envelope, or whose schema id the registry does not have.
+    A tombstone, which Debezium sends after a delete, is not a record. A message without row or position (a truncated
+    table, a message of the log, another connector) is `invalid`. So is a message whose schema is not
+    an envelope, or whose schema id the registry does not have.
     """
 
     format: Avro | None = None

@@ -123,7 +123,7 @@ class Output:
                   closed windows. A closed window belongs to the window that holds its last moment
     stable_input  whether rows are stored (staged) before they are written, so that a replay writes the same rows. None:
                   they are if Spark's plan of the function has an expression of another value at each run, such as
-                  rand(); `onlyonce check` says so. Of a Python function nothing is known: True if it is not
+                  rand(); `onlyonce check` says so. Nothing is known of a Python function: True if it is not
                   deterministic. False: never. A processor's state (stateful) must be the same for the same records
                   in any case
     late          'keep': late rows wait in `events` for a backfill. 'backfill': at the end of each run their windows
@@ -135,9 +135,9 @@ class Output:
                   window added, and the difference is added
     lookups       tables that the function gets in addition to its rows, each by its name: def f(rows, customers)
     join          in place of a transform: the rows of two functions, joined by key and event time. Rows come as they
-                  find each other. A row's window, an hour if none is declared (Fixed only), is that of its left record;
-                  a backfill replaces rows by it
-    reject        'module:function' of the rows that the function is not to get: def unsound(rows) returns a string
+                  find each other. A row's window, an hour if none is declared (Fixed only), is the window of its left
+                  record; a backfill replaces rows by it
+    reject        'module:function' of the rows that the function must not get: def unsound(rows) returns a string
                   Column, the reason why a record is rejected, or null. It sees the declared columns, oo_event_time and
                   oo_ingestion_time
     stateful      in place of a transform: a processor with a state and timers for each key. Its rows come as it yields
@@ -319,7 +319,7 @@ def _check_join(output: Output) -> None:
         if given:
             raise Refused(
                 f"{where} and {option}",
-                hint="the rows of a join are those of its two sides: leave it out, or declare two outputs",
+                hint="the rows of a join come from its two sides: leave it out, or declare two outputs",
             )
     if not isinstance(output.window or HOUR, Fixed):
         raise Refused(

@@ -536,7 +536,7 @@ class Pipeline:
             )
         if isinstance(self.source, OneOfSeveral) != bool(self.sources):
             raise Refused(
-                f"pipeline {self.name}: one of source and sources says where its records come from",
+                f"pipeline {self.name}: give exactly one of source and sources",
                 hint="source=Files(…), or sources={'web': …, 'shop': …}",
             )
         if self.sources:
@@ -641,5 +641,5 @@ def split_ddl(schema: str) -> list[str]:
 
 
 def target(pipeline: Pipeline, output: Output) -> str:
-    """Return where an output's rows go, as text: equal texts mean the same place."""
+    """Return where an output's rows go, as a string: equal strings mean the same place."""
     return output.sink.target(f"{pipeline.name}/{output.name}")

@@ -157,7 +157,7 @@ class BigQuery(DeclaredSink):
         _check_delivery("BigQuery", self)
 
     def target(self, default: str) -> str:
-        """Return where the rows go, as text, like `Delta.target`."""
+        """Return where the rows go, as a string, like `Delta.target`."""
         return f"bigquery:{self.table}"
 
 
@@ -186,7 +186,7 @@ class BigQueryStream(DeclaredSink):
             raise Refused(f"BigQueryStream: timeout={in_source(self.timeout)}", hint="give a length of time")
 
     def target(self, default: str) -> str:
-        """Return where the rows go, as text, like `Delta.target`."""
+        """Return where the rows go, as a string, like `Delta.target`."""
         return f"bigquery:{self.table}"
 
 
@@ -238,7 +238,7 @@ class KafkaSink(DeclaredSink):
         return self.units_topic or f"{self.topic}.onlyonce-units"
 
     def target(self, default: str) -> str:
-        """Return where the rows go, as text, like `Delta.target`."""
+        """Return where the rows go, as a string, like `Delta.target`."""
         return f"kafka:{self.connection}:{self.topic}"
 
 
@@ -270,7 +270,7 @@ class CustomSink(DeclaredSink):
             )
 
     def target(self, default: str) -> str:
-        """Return where the rows go, as text, like `Delta.target`."""
+        """Return where the rows go, as a string, like `Delta.target`."""
         return f"own:{self.target_class}:{self.where or default}"
 
 
@@ -306,10 +306,10 @@ class Delta(DeclaredSink):
                  if ONLYONCE_DATA is in S3 too
     write        'append': each row once. 'upsert': a row replaces the one with the same keys; if the window is not
                  among them, the row of the later window stays, whichever comes first. 'history' (SCD type 2) as
-                 `Postgres` has it
+                 in `Postgres`
     keys         what identifies a row of an upsert, and whose history it is
     sequence_by  for an upsert without windows, the columns that decide which row of a key is the newest, as
-                 `Postgres` has it
+                 in `Postgres`
     delete_when  a boolean column of the rows, which is not stored: if it is true, the row of those keys is removed.
                  The key and its sequence_by stay in a second table, <path>_deleted, committed before the rows, so
                  that no older row comes back
@@ -347,7 +347,8 @@ class Delta(DeclaredSink):
             check_folder("Delta: path", self.path)
 
     def target(self, default: str) -> str:
-        """Return where the rows go, as text: equal texts mean the same place. `default` is <pipeline>/<output>."""
+        """Return where the rows go, as a string: equal strings mean the same place. `default` is
+        <pipeline>/<output>."""
         return f"delta:{self.path or default}"
 
     def dataset(self, place: Place, url: str | None) -> tuple[str, str]:
@@ -373,7 +374,7 @@ class Postgres(DeclaredSink):
     """A PostgreSQL table; exactly once, since the rows and the unit commit in one transaction.
 
     table        'schema.table'; created if it is missing
-    write        'append', 'upsert' (as `Delta` has it), or 'increment': numbers are added to the row with the same
+    write        'append', 'upsert' (as in `Delta`), or 'increment': numbers are added to the row with the same
                  keys; the window's columns are left out unless they are keys. 'history' (SCD type 2): each row is a
                  version of its keys from its column valid_from on; the platform adds valid_to and is_current
     keys         what identifies a row of an upsert or increment, and whose history it is
@@ -408,12 +409,12 @@ class Postgres(DeclaredSink):
             raise Refused(f"Postgres: {self.table!r} is in the platform's own schema", hint="choose another schema")
         if max(ownership.POSTGRES.size(part) for part in self.table.split(".")) > ownership.POSTGRES.most:
             raise Refused(
-                f"Postgres: {self.table!r} is longer than PostgreSQL's names",
+                f"Postgres: {self.table!r} is longer than a name in PostgreSQL may be",
                 hint=f"{ownership.POSTGRES.most} bytes at most, for the schema and for the table",
             )
 
     def target(self, default: str) -> str:
-        """Return where the rows go, as text, like `Delta.target`."""
+        """Return where the rows go, as a string, like `Delta.target`."""
         return f"postgres:{self.connection or ''}:{self.table}"
 
     def dataset(self, place: Place, url: str | None) -> tuple[str, str]:
@@ -438,10 +439,10 @@ class MySQL(DeclaredSink):
     table        in the database that the URL names; created if it is missing. An existing one must be of InnoDB
     connection   the environment variable that holds the URL, mysql://user:password@host/database. An incarnation that
                  has written to one database is refused if the variable names another one later
-    write        'append', 'upsert' as `Delta` has it, or 'history' as `Postgres` has it
+    write        'append', 'upsert' as in `Delta`, or 'history' as in `Postgres`
     keys         what identifies a row of an upsert: the primary key. None of them may be null
-    sequence_by  as `Postgres` has it
-    delete_when  as `Postgres` has it
+    sequence_by  as in `Postgres`
+    delete_when  as in `Postgres`
     """
 
     module = "onlyonce.sinks.mysql.sink_mysql"
@@ -471,7 +472,7 @@ class MySQL(DeclaredSink):
             )
 
     def target(self, default: str) -> str:
-        """Return where the rows go, as text, like `Delta.target`."""
+        """Return where the rows go, as a string, like `Delta.target`."""
         return f"mysql:{self.connection}:{self.table}"
 
     def dataset(self, place: Place, url: str | None) -> tuple[str, str]:
@@ -517,7 +518,7 @@ class Iceberg(DeclaredSink):
             )
 
     def target(self, default: str) -> str:
-        """Return where the rows go, as text, like `Delta.target`."""
+        """Return where the rows go, as a string, like `Delta.target`."""
         return f"iceberg:{self.catalog.lower()}:{self.table}"
 
     def dataset(self, place: Place, url: str | None) -> tuple[str, str]:
@@ -595,7 +596,7 @@ class FileSink(DeclaredSink):
         return replace(self, path=None)
 
     def target(self, default: str) -> str:
-        """Return where the rows go, as text, like `Delta.target`."""
+        """Return where the rows go, as a string, like `Delta.target`."""
         return f"files:{self.path or default}"
 
     def dataset(self, place: Place, url: str | None) -> tuple[str, str]:

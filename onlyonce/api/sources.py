@@ -24,7 +24,7 @@ from onlyonce.core.table_versions import CHANGE_COLUMNS, CHANGE_TYPE, COMMIT_VER
 
 
 def check_start(whose: str, start: object, *, times: bool = True) -> None:
-    """Raise Refused for a value that is no start of a source. `times`: whether the source knows times.
+    """Raise Refused for a value that is not a start of a source. `times`: whether the source knows times.
 
     A source's start is declared; the first run resolves it once and stores it in the manifest.
     """
@@ -184,7 +184,7 @@ def _refuse_store(inbox: str | None) -> None:
             f"Growing: inbox {inbox!r} is a URL: no object is appended to, and nothing tells a file that was moved "
             "there from a copy of it",
             data="nothing was read or written",
-            hint="read rotated files there by Files(inbox=…), a second source beside Growing with "
+            hint="read rotated files there by Files(inbox=…), a second source next to Growing, with "
             "id_space='shared': a record that comes by both is one (docs/how-to/object-store.md)",
         )
 
@@ -213,7 +213,7 @@ class DeltaSource(DeclaredSource):
     was created again under its path is refused.
 
     path                the table's folder, or a prefix of an object store (s3://bucket/table); a path that is not
-                        absolute is below <home>/tables, as that of the sink Delta
+                        absolute is below <home>/tables, as for the sink Delta
     table               in place of the path the name of the table in a Spark catalog: 'sales.orders',
                         'lake.sales.orders'. Each run asks Spark where it is; a table that has moved is refused
     changes             read the change data feed: `_change_type`, `_commit_version` and `_commit_timestamp` may be
@@ -486,7 +486,7 @@ class PubSub(DeclaredSource):
 
 
 WithInbox = Files | PubSub | Growing | Custom | DeltaSource
-"""The sources whose manifest lists files, or ranges of what is no topic."""
+"""The sources whose manifest lists files, or ranges of what is not a topic."""
 Source = WithInbox | Kafka
 
 

@@ -1,4 +1,4 @@
-"""The identity of a target: the same text for the same table or folder, however its path or name is written.
+"""The identity of a target: the same string for the same table or folder, however its path or name is written.
 
 | target | its identity |
 |---|---|
@@ -36,7 +36,7 @@ def targets(pipeline: Pipeline, instance: str) -> list[str]:
 
 
 def identity(place: Place, database: Callable[[str | None], str], suffix: str = "") -> str:
-    """Return the same text for all spellings of one place.
+    """Return the same string for all spellings of one place.
 
     database  returns the identity of the database whose URL a variable holds (None: the platform's database)
     suffix    what a bounded run adds to the declared name (@1)
@@ -96,7 +96,7 @@ def refuse_own_tables(pipelines: Iterable[Pipeline]) -> None:
 def refuse_shared(pipelines: Iterable[Pipeline]) -> None:
     """Raise Refused if two outputs write to one table or folder, or to one inside another.
 
-    Also if an output writes to a table that the platform derives from another output's table."""
+    Raise it also if an output writes to a table that the platform derives from another output's table."""
     declared = sorted(
         (identity(place, by_address), f"{pipeline.name}/{output.name}")
         for pipeline in pipelines

@@ -100,7 +100,7 @@ may send it again under a new one (a file is listed again).
 class ChunkKey(NamedTuple):
     """The position of a chunk: its bucket, and the receive unit that made it.
 
-    A tuple, like a chunk: each batch lists some hundred of them, and makes and hashes each.
+    A tuple, like a chunk: each batch lists a few hundred of them, and makes and hashes each.
     """
 
     bucket: int
@@ -338,7 +338,7 @@ class LookUps:
 
 
 def ids_hash(packed: bytes) -> int:
-    """Return the hash of a chunk's ids as a signed 64-bit integer, as PostgreSQL has it."""
+    """Return the hash of a chunk's ids as a signed 64-bit integer, as PostgreSQL stores it."""
     return int.from_bytes(xxhash.xxh3_64_digest(packed), "big", signed=True)
 
 

@@ -184,7 +184,7 @@ def fences(chunk: Ids) -> Half:
 def between(known: Half, count: int, high: Half) -> Slices:
     """Return where in a chunk of `count` ids the ids with these upper halves must be, by its fences."""
     # An id is behind the last fence below it, and before the first fence above it. Both fences are in the slice:
-    # `in_slices` sees by them that the id can't be outside of it.
+    # `in_slices` checks them to see that the id can't be outside of it.
     before, after = (np.searchsorted(known, high, side=side) for side in ("left", "right"))
     return np.maximum(before - 1, 0) * FENCE, np.minimum(after * FENCE + 1, count)
 
@@ -225,7 +225,7 @@ def unpack(packed: bytes) -> Ids:
 
 
 def first_of_each(ids: Ids, *order: NDArray[np.generic]) -> NDArray[np.bool_]:
-    """Return True for one row of each id, the least by `order`.
+    """Return True for one row of each id, the first by `order`.
 
     A total order decides between twins inside a batch, not their position: with other splits another twin would be
     first.
@@ -258,7 +258,7 @@ def merge(parts: Iterable[bytes]) -> bytes:
 def _order(high: Half) -> NDArray[np.intp]:
     """Return the order of upper halves.
 
-    For 16-bit keys numpy's stable sort is a radix sort. Two of these order hashes but for a handful, and the last sort
+    For 16-bit keys numpy's stable sort is a radix sort. Two of these order all hashes except a few, and the last sort
     orders the rest. This takes a third of the time of one sort.
     """
     order = np.argsort((high >> np.uint64(32)).astype(np.uint16), kind="stable")
@@ -281,8 +281,8 @@ def _packed(ids: Ids, order: NDArray[np.intp]) -> bytes:
 #
 # It is two filters in one. The first is probed for every id: blocked, one 64-bit word in which an id has three bits
 # (Putze, Sanders and Singler, "Cache-, hash- and space-efficient Bloom filters"). One read and one comparison reject
-# all but some three of a hundred ids. Only those probe the second, a plain filter of 15 probes: probe i of an id is a +
-# i·b + i(i-1)/2·c (Kirsch and Mitzenmacher, "Less hashing, same performance", with the third term of Dillinger and
+# all except about three of a hundred ids. Only those probe the second, a plain filter of 15 probes: probe i of an id is
+# a + i·b + i(i-1)/2·c (Kirsch and Mitzenmacher, "Less hashing, same performance", with the third term of Dillinger and
 # Manolios: without it a filter of 50 ids had three times as many false positives). Ids are uniform 128-bit hashes, so
 # nothing is hashed again. All values are cut from their halves, and brought into range by a multiplication (Lemire's
 # fast range) instead of a slow division.

@@ -54,7 +54,8 @@ def seen(database: Database, place: catalog.Place, wanted: Ids) -> NDArray[np.bo
 
 
 def look_up(database: Database, place: catalog.Place, wanted: Ids) -> Seen:
-    """Return which ids a chunk visible to this unit holds, and how many look-ups were spared, made, and made in vain.
+    """Return which ids a chunk visible to this unit holds, and how many look-ups were spared, made, and made without a
+    match.
 
     A gc run may merge chunks meanwhile. A listed chunk that is gone is then in a chunk of another list. So the list is
     read again, and the chunks that have not answered are asked.
@@ -201,7 +202,7 @@ def _in_slices(database: Database, instance: str, chunk: Chunk, some: Ids, *, ke
     """Return which of a few ids a large chunk holds, by slices; None if the whole chunk is better fetched.
 
     If the cache has room to `keep` all chunks, a chunk is fetched whole once its slices have added up to its size. If
-    the whole chunk was cached before, its fences still are: then a slice has 64 ids instead of some thousand.
+    the whole chunk was cached before, its fences still are: then a slice has 64 ids instead of a few thousand.
     """
     if _cache.ids_of(database, instance, chunk) is not None:
         return None

@@ -47,7 +47,7 @@ class Cache:
         return None
 
     def put(self, name: Hashable, value: Any, size: int, *, spare: bool = False) -> None:
-        """Keep a value of so many bytes, and remove others until the budget is kept."""
+        """Keep a value of this size, and remove others until the budget is kept."""
         for shelf in (self._held, self._spare):
             self._bytes -= shelf.pop(name, (None, 0))[1]
         (self._spare if spare else self._held)[name] = (value, size)
@@ -85,8 +85,8 @@ MOST = 4 << 30
 free without it.
 """
 LOOK_EACH = 1 << 26
-"""A worker checks the folder's size each time it has written so many bytes. So several workers may exceed the bound by
-so much each, for as long.
+"""A worker checks the folder's size each time it has written this number of bytes. So several workers may exceed the
+bound by so much each, for as long.
 """
 LEAST = 1 << 16
 """A smaller piece is not worth a file: two copies cost little, and the number of files and of mappings stays small."""
@@ -118,7 +118,7 @@ class SharedFiles:
         return self._tried(lambda folder: self._written(folder, name, parts, size)) if size >= LEAST else None
 
     def used(self, name: str) -> None:
-        """Mark a mapped piece as used, so that it is not removed next. At most once a minute."""
+        """Mark a mapped piece as used, so that it is not removed next. Does this at most once a minute."""
         now = time.monotonic()
         if now - self._since > MINUTE:
             self._used.clear()
@@ -194,7 +194,7 @@ def _mapped(folder: int, name: str) -> memoryview | None:
         if os.fstat(file).st_size < _HEADER.size:
             return None
         os.utime(file)
-        # By Arrow, since Python's own mmap keeps a file open for each mapping, and a process may have some thousand at
+        # By Arrow, since Python's own mmap keeps a file open for each mapping, and a process may have a few thousand at
         # most.
         with pa.memory_map(f"/dev/fd/{file}") as mapped:
             held = memoryview(mapped.read_buffer()).cast("B")
@@ -279,7 +279,7 @@ class WorkerCache:
         self._shared: SharedFiles | None = None
 
     def has_room(self, size: int) -> bool:
-        """Return whether pieces of so many bytes in all would stay cached."""
+        """Return whether pieces of this total size would stay cached."""
         return size <= (self._mapped_budget if self._shared else self._budget)
 
     def share_below(self, folder: Path | None) -> None:

@@ -25,14 +25,14 @@ WIDE = 100
 """The columns of a terminal that has room for the time since a bar began, next to the time left."""
 BATCH_ENDS = ("batch committed", "backfill committed")
 MOST_OF_BATCH = 0.95
-"""A batch that is not committed never counts as done, whatever is guessed of it."""
+"""A batch that is not committed never counts as done, however far its estimate goes."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """The progress in a log line: how many more of what a bar counts are done, or how many there are to do.
+    """The progress in a log line: how many more of what a bar counts are done, or how many remain.
 
-    `batch`: how many of them the batch has that begins.
+    `batch`: how many of them belong to the batch that begins.
     """
 
     bar: str
@@ -102,7 +102,7 @@ class Tasks:
 
 
 def guessed(done: float, batch: float, since_start: float, since_batch: float, share: float) -> float:
-    """Return how many records are done, with those of the batch at work, which has `batch`. Pure.
+    """Return how many records are done, including the records of the current batch, which has `batch`. Pure.
 
     After the first batch it goes by the speed of the batches before, and in the first one by the share of its tasks.
     """
@@ -125,7 +125,7 @@ def told(done: float, total: float | None, seconds: float | None) -> str:
 
 @contextmanager
 def bars(screen: Console) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Show bars on a terminal; yield what takes in a log line."""
+    """Show bars on a terminal; yield the function that prints a log line."""
     progress = Progress(
         SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[told]}"),
         *([TimeElapsedColumn()] if screen.width >= WIDE else []),
@@ -153,7 +153,7 @@ class _Shown:
         self._bars: dict[str, TaskID] = {}
         self._committed, self._last = 0, time.monotonic()
         self._batch = 0
-        """How many records the batch of receive at work has; 0 between two batches."""
+        """How many records receive's current batch has; 0 between two batches."""
 
     def take(self, event: Mapping[str, Any]) -> None:
         """Take in a log line."""
@@ -178,9 +178,9 @@ class _Shown:
             self._last = time.monotonic()
 
     def poll(self, done: threading.Event) -> None:
-        """Ask Spark, once a second until `done`, how far the batch at work is."""
+        """Ask Spark, once a second until `done`, how far the current batch is."""
         while not done.wait(POLL_SECONDS):
-            with suppress(Exception):  # Spark starts or ends; nothing but what is shown depends on it
+            with suppress(Exception):  # Spark starts or ends; only the display depends on it
                 active = _active_stages()
                 with self._lock:
                     self._tasks.look(active)

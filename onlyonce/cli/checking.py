@@ -135,7 +135,7 @@ def _refuse_wrong(found: Iterable[Checked]) -> None:
 def replay(
     pipeline: InstanceName,
     batch: Annotated[
-        int, typer.Argument(min=0, help="The number of a committed batch of receive, as `onlyonce batches` has it.")
+        int, typer.Argument(min=0, help="The number of a committed batch of receive, as shown by `onlyonce batches`.")
     ],
     output: Annotated[str | None, typer.Option(help="Only this output; by default all.")] = None,
     limit: Limit = 20,
@@ -250,7 +250,9 @@ def crashtest(
             help="Kill here only, at its first or nth pass; may be repeated, or 'a,b'.",
         ),
     ] = None,
-    sample: Annotated[int | None, typer.Option(min=1, help="Run only so many of the kills, chosen at random.")] = None,
+    sample: Annotated[
+        int | None, typer.Option(min=1, help="Run only this number of the kills, chosen at random.")
+    ] = None,
     seed: Annotated[
         int, typer.Option(help="Seed of the random choice: which pass of each point, and which sample.")
     ] = 1,

@@ -87,7 +87,7 @@ def stop(
     pipelines: PipelineFiles = None,
     as_json: Json = False,
 ) -> None:
-    """Hold the schedules of a pipeline, ask its long run to stop, and wait until the run at work has ended.
+    """Hold the schedules of a pipeline, ask its continuous run to stop, and wait until the current run has ended.
 
     Kills nothing; `resume` lets the schedules run again.
     """
@@ -315,7 +315,7 @@ def _unread() -> Any:
 
 
 def _asked(pipeline: str | None, command: str) -> tuple[dict[str, Any], str]:
-    """Return the declarations whose sources are to be asked, of one pipeline or of all, and why another is not loaded.
+    """Return the declarations whose sources to ask, of one pipeline or of all, and why another is not loaded.
 
     Return no declaration if a file can't be loaded, and say why.
     """

@@ -168,7 +168,7 @@ def up(
 
 
 def down() -> None:
-    """Stop everything that `up` started. No process stays behind, nothing is lost."""
+    """Stop everything that `up` started. No process keeps running, and nothing is lost."""
     from onlyonce.local import platform
 
     platform.down(console.console(stderr=True))
@@ -187,12 +187,12 @@ def feed(
     pipeline: PipelineName,
     duplicates: Annotated[float, typer.Option(help="Re-deliveries for each record.")] = 0.05,
     seed: Annotated[int, typer.Option(help="Seed of the random choice of re-deliveries (and of invented events).")] = 1,
-    files: Annotated[int | None, typer.Option(help="Number of files; by default that of the data set.")] = None,
+    files: Annotated[int | None, typer.Option(help="Number of files; by default as many as the data set has.")] = None,
     records: Annotated[int | None, typer.Option(help="Most records to send; by default all.")] = None,
     rate: Annotated[
         float | None,
         typer.Option(
-            min=0.001, help="Records per second, for all inputs but whole files; by default as fast as possible."
+            min=0.001, help="Records per second, for all inputs except whole files; by default as fast as possible."
         ),
     ] = None,
     pipelines: PipelineFiles = None,

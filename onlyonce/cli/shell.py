@@ -289,7 +289,7 @@ def note(text: str) -> None:
 def progress(text: str) -> Iterator[Callable[[str], None]]:
     """Show a line on standard error while something takes long; yield a function that changes it.
 
-    In a pipe each new text is printed once.
+    In a pipe each new string is printed once.
     """
     out = console.console(stderr=True)
     if out.is_terminal:
@@ -309,7 +309,7 @@ def progress(text: str) -> Iterator[Callable[[str], None]]:
 def read(work: Callable[[Views], list[console.Row]], by: Callable[[], str] = settings.reading_url) -> list[console.Row]:
     """Return the rows that `work` reads in one read-only transaction, as the reader if that role is known.
 
-    It makes one attempt: a person who waits wants to know at once that the database is unreachable. Raise Retryable
+    It makes one attempt: a person who waits wants to know immediately that the database is unreachable. Raise Retryable
     then, and Refused if the platform was never started or the statement is wrong.
     """
     from sqlalchemy.exc import DBAPIError

@@ -50,7 +50,7 @@ def watched(name: str) -> Iterator[None]:
     """Show progress, and write standard error to a file, whose name is printed.
 
     `name` is the work's, like run-flights. A terminal shows bars, a pipe a line for each step. In a pipe
-    ONLYONCE_SPARK_LOG or ONLYONCE_LOG=json lets all that is logged through instead. What a process writes that was
+    ONLYONCE_SPARK_LOG or ONLYONCE_LOG=json prints all log lines instead. What a process writes that was
     started before is not redirected.
     """
     terminal = onlyonce_console.console(stderr=True).is_terminal
@@ -73,7 +73,7 @@ def quiet(text: str) -> Iterator[Callable[[str], None]]:
     """Show a line on standard error while Spark is asked something; yield a function that changes the line.
 
     What Spark logs as it starts is written to a file, since it would hide the first lines of the result. Without a
-    terminal, ONLYONCE_SPARK_LOG lets it through.
+    terminal, ONLYONCE_SPARK_LOG prints them.
     """
     terminal = onlyonce_console.console(stderr=True).is_terminal
     if not terminal and settings.spark().spark_log is not None:
@@ -162,7 +162,7 @@ def add_work_commands(app: typer.Typer) -> None:
 def run(given: Any, words: list[str], as_json: bool) -> None:
     """Take in the available input and write what is due, exactly once: what the DAG PIPELINE_stream does.
 
-    Messages of Pub/Sub are pulled first (onlyonce pull), but for a dry run.
+    Messages of Pub/Sub are pulled first (onlyonce pull), except for a dry run.
     """
     known = declared(given.pipeline)  # a wrong name is refused before Spark starts
     started_database()
@@ -291,7 +291,7 @@ def reset(
         bool,
         typer.Option(
             "--from-kept",
-            help="Where old records are removed (keep_events), begin with those that are kept; of a new output too.",
+            help="If old records are removed (keep_events), begin with the kept records; also for a new output.",
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it. Without this it only says what it would do.")] = False,

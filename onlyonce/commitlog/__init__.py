@@ -7,7 +7,7 @@ Each concern is a class. A method is one transaction, or joins the transaction i
 |-----------|----------------------------------------------------------------------------------------|
 | incarnations  | incarnations, epochs and fencing; the declarations of each query; progress of each source  |
 | new_incarnations | where a new incarnation of a query begins, and the transaction that begins it                 |
-| drivers   | drivers of Airflow's runs and of long runs; comparison of the driver's clock           |
+| drivers   | drivers of Airflow's runs and of continuous runs; comparison of the driver's clock           |
 | batches   | begin and end of a batch; the frontier; closes                                         |
 | ends      | the transaction that ends a batch of an output; the versions of its lookups            |
 | units     | a unit's claim, epoch check and content; the databases in which an incarnation has units    |

@@ -177,7 +177,7 @@ class Batches(Transactions):
 
     @one_transaction
     def logged(self, incarnation: str, batch_id: int) -> Batch | None:
-        """Return a batch as the log has it, or None."""
+        """Return a batch as stored in the log, or None."""
         rows = ask(self.connection, "batches", "find", incarnation=incarnation, batch_id=batch_id)
         return _from_row(rows[0]) if rows else None
 

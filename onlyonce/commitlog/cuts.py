@@ -65,7 +65,7 @@ class Compactions(Transactions):
 
     @one_transaction
     def holds(self, instance: str, after: int, upto: int, records: int) -> int:
-        """Return the last version in (after, upto] up to which receive has kept at most so many records.
+        """Return the last version in (after, upto] up to which receive has kept at most this number of records.
 
         Return the first version of the interval if that one alone holds more. The interval must hold a committed
         version.
@@ -218,7 +218,7 @@ class LogCuts(Transactions):
 
     @one_transaction
     def limit(self, keep: timedelta) -> datetime:
-        """Return the moment that is so long ago, by the database's clock."""
+        """Return the moment that is this long ago, by the database's clock."""
         time: datetime = ask(self.connection, "keep_log", "limit", keep=keep)[0].time
         return time
 

@@ -1,4 +1,4 @@
-"""Drivers in the log: drivers of Airflow's runs, drivers of long runs, and the check of a driver's clock.
+"""Drivers in the log: drivers of Airflow's runs, drivers of continuous runs, and the check of a driver's clock.
 
 For a run of a DAG the log has the number and end of its last driver. A killed driver has no end there.
 """
@@ -92,7 +92,7 @@ MOST_SECONDS = 300.0
 AGAIN_SECONDS = 600.0
 """Two clocks drift apart slowly, so they are compared again after this time."""
 STEP_SECONDS = 1.0
-"""A clock that was set moves against the steady clock by more than this, and is compared again at once."""
+"""A clock that was set moves against the steady clock by more than this, and is compared again immediately."""
 
 
 @dataclass
@@ -128,13 +128,13 @@ def _shown(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-# Long runs: which driver runs a pipeline without end, its heartbeat, and the request to stop.
+# Continuous runs: which driver runs a pipeline without end, its heartbeat, and the request to stop.
 # docs/specification/long-run.md.
 
 
 @dataclass(frozen=True)
 class Taken:
-    """A driver's hold on a long run. It is valid as long as `attempt` is the last one."""
+    """A driver's hold on a continuous run. It is valid as long as `attempt` is the last one."""
 
     instance: str
     attempt: int
@@ -145,7 +145,7 @@ class LongRuns(Transactions):
 
     @one_transaction
     def look(self, instance: str) -> LongRun | None:
-        """Return the last long run of a pipeline; None before the first."""
+        """Return the last continuous run of a pipeline; None before the first."""
         rows = ask(self.connection, "long_runs", "look", instance=instance)
         return LongRun(*tuple(rows[0])) if rows and rows[0].attempt else None
 
@@ -190,8 +190,9 @@ class LongRuns(Transactions):
         )  # fmt: skip
         if not rows:
             raise Superseded(
-                f"{taken.instance}: another driver has taken the place of attempt {taken.attempt} of the long run",
-                data="what this driver had committed stays, and the other one goes on with its unfinished batch",
+                f"{taken.instance}: another driver has taken the place of attempt {taken.attempt} of the "
+                "continuous run",
+                data="what this driver had committed stays, and the other driver continues with its unfinished batch",
                 hint="nothing to do; its heartbeat was missing for too long (was the machine asleep, or the database "
                 "away?)",
             )
@@ -216,7 +217,7 @@ class LongRuns(Transactions):
 
     @one_transaction
     def watch(self, instance: str, supervisor: str) -> LongRun | None:
-        """Let a supervisor watch the pipeline from now on, and return its last long run as `look` does."""
+        """Let a supervisor watch the pipeline from now on, and return its last continuous run as `look` does."""
         do(self.connection, "long_runs", "watch", instance=instance, supervisor=supervisor)
         return self.look(instance)
 

@@ -282,7 +282,7 @@ class Drops(Transactions):
     def put_note(self, schema: str, table: str, note: str) -> None:
         """Set the comment of a table.
 
-        Leave the table of another owner as it is: PostgreSQL lets only its owner comment on it.
+        Leave the table of another owner as it is: In PostgreSQL only its owner can comment on it.
         """
         name = f'"{schema}"."{table}"'
         cursor = self.connection.connection.cursor()
@@ -303,7 +303,7 @@ class Drops(Transactions):
             raise Refused(
                 f"the drop of {of} has not ended: {row.place} is still to be removed",
                 data="nothing was read or written",
-                hint=f"onlyonce drop {of} --yes goes on with it",
+                hint=f"onlyonce drop {of} --yes continues it",
             )
         raise Refused(
             f"{row.place} has the rows of {of}, which was dropped: a new incarnation would write them next to the old "

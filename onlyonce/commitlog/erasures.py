@@ -4,10 +4,10 @@
 
 1. `begun` returns the erasure that an earlier attempt has begun and not ended.
 2. `at_work`, `windows_at` and `outbox` read what the erasure concerns. Nothing is changed.
-3. `begin` stores what is to be done: the windows to compute again and, if asked for, the ids to forget (`todo`, `ids`).
+3. `begin` stores what to do: the windows to compute again and, if asked for, the ids to forget (`todo`, `ids`).
 4. The methods `forget_…` and `rewrite` delete values from the log. `tables`, `searched_columns`, `statistics`,
    `statements` and `wal` search for values that are left.
-5. `end` deletes what was to be done, and writes the receipt. The log never stores the values that were asked for.
+5. `end` deletes what `begin` stored, and writes the receipt. The log never stores the values that were asked for.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Spans = dict[str, list[tuple[int, int]]]
 
 @dataclass(frozen=True)
 class Erasure:
-    """An erasure: what is to be done.
+    """An erasure: what to do.
 
     number        its number among the removals of the instance; 0 before `begin` has stored it
     upto          the version of `events` up to which records are removed
@@ -114,13 +114,13 @@ class Erasures(Transactions):
         rejected: list[tuple[int, int]],
         meant: Callable[[Scope], Erasure],
     ) -> Erasure:
-        """Store what is to be done, and return the erasure. Return a begun one if it has the same condition.
+        """Store what to do, and return the erasure. Return a begun one if it has the same condition.
 
         by         the person who asks for it
         salt       the random key of the condition's fingerprint, which is stored in place of its values
         rejected   the ids (high, low) of the records. Their rejections are deleted in this transaction: once the
                    records are removed, their ids can't be found any more
-        meant      computes what is to be done, in this transaction, while the instance is locked
+        meant      computes what to do, in this transaction, while the instance is locked
 
         Raise Refused if an erasure with another condition has not ended, and Retryable if a removal by age
         (keep_events) has not.
@@ -156,7 +156,7 @@ class Erasures(Transactions):
 
     @one_transaction
     def end(self, instance: str, erasure: Erasure, version: int, left: list[str]) -> None:
-        """End an erasure: write its receipt, and delete what was to be done.
+        """End an erasure: write its receipt, and delete what `begin` stored.
 
         version   the version of `events` after the removal
         left      the places that still have values, or may have them, one line each
@@ -245,7 +245,7 @@ class Erasures(Transactions):
 
     @one_transaction
     def tables(self, schema: str) -> list[str]:
-        """Return the tables of a schema. Of a partitioned table return the parent only."""
+        """Return the tables of a schema. If a table is partitioned, return the parent only."""
         return [row.name for row in ask(self.connection, "erasures", "tables", schema=schema)]
 
     @one_transaction
@@ -294,12 +294,12 @@ class Erasures(Transactions):
 
     @one_transaction
     def errors(self) -> list[str]:
-        """Return the errors that the log keeps of runs, alerts and the doctor's last look. One may quote a record."""
+        """Return the errors that the log keeps of runs, alerts and the doctor's last check. One may quote a record."""
         return [row.error for row in ask(self.connection, "erasures", "errors")]
 
     @one_transaction
     def forget_errors(self, errors: Sequence[str]) -> None:
-        """Replace these errors by a note, wherever the log keeps them. The doctor's last look goes as a whole."""
+        """Replace these errors by a note, wherever the log keeps them. The doctor's last check goes as a whole."""
         found = list(errors)
         do(self.connection, "erasures", "forget_alerts", errors=found)
         do(self.connection, "erasures", "forget_driver_runs", errors=found)

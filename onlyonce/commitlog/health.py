@@ -81,7 +81,7 @@ class Health(Transactions):
 
     @one_transaction
     def queries(self) -> list[LiveQuery]:
-        """Return the incarnations that are not closed, with their last batches and whether a driver is at work."""
+        """Return the incarnations that are not closed, with their last batches and whether a driver is running."""
         return [LiveQuery(**row._mapping) for row in ask(self.connection, "doctor", "queries")]
 
     @one_transaction
@@ -109,7 +109,7 @@ class Health(Transactions):
                 continue
             epochs = {*filter(None, (batch.epochs or "").split(", ")), *(str(unit.epoch) for unit in there)}
             number, known = len(there), ", ".join(sorted(epochs, key=int)) or None
-            # Units in a sink's database don't say whether their driver lives: they count as those of ended drivers.
+            # Units in a sink's database don't say whether their driver lives: they count as units of ended drivers.
             found.append(replace(batch, epochs=known, units=batch.units + number, dead=batch.dead + number))
         return found, away
 

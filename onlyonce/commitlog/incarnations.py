@@ -330,7 +330,7 @@ class Declarations(Transactions):
 
 
 def _parts(query: str, last: Any) -> dict[str, Any] | None:
-    # The mode is no part of the identity: a batch ends in the mode in which it began. The batch's row has the mode.
+    # The mode is not part of the identity: a batch ends in the mode in which it began. The batch's row has the mode.
     parts: dict[str, Any] | None = last.parts
     return parts | {"mode": last.mode} if query == "receive" and parts else parts
 

@@ -20,12 +20,12 @@ from onlyonce.database import locks
 from onlyonce.database.connect import Database, Session, Transactions, ask, do, one_transaction
 
 BYTES_AT_ONCE = 32 << 20
-"""How much payload a deliverer reads at once. Rows may be of any size, so a number of rows is no bound."""
+"""How much payload a deliverer reads at once. Rows may be of any size, so a number of rows is not a bound."""
 
 
 @dataclass(frozen=True)
 class Deliverer:
-    """A process that sends the rows of one output. `epoch` counts them."""
+    """A process that sends the rows of one output. `epoch` numbers these processes."""
 
     instance: str
     output: str
@@ -258,7 +258,7 @@ class OutboxUnits(Transactions):
 
 @dataclass(frozen=True)
 class Streams:
-    """The write streams of an output's units, as the outbox has them.
+    """The write streams of an output's units, as stored in the outbox.
 
     `unit` is the name under which a target knows it.
     """

@@ -320,7 +320,7 @@ class Retention(Transactions):
 
     @one_transaction
     def unfolded(self) -> list[tuple[str, int]]:
-        """Return the incarnations with batches to add to their sums, each with the last batch that is in them."""
+        """Return the incarnations with batches to add to their sums, each with the last batch that the sums include."""
         return [(row.incarnation, row.upto) for row in ask(self.connection, "gc", "unfolded", hours=FOLDED_AFTER_HOURS)]
 
     @one_transaction

@@ -58,7 +58,7 @@ class Arrivals(Transactions):
 
         `registered` reads the last batch of each manifest.
 
-        Raise Retryable while a driver is at work. Raise Refused if a batch has begun and not ended, or if ids were
+        Raise Retryable while a driver is running. Raise Refused if a batch has begun and not ended, or if ids were
         removed that the correction would count as remembered.
         """
         if at_work := Drops(self.connection).look(instance, None).at_work:
@@ -231,7 +231,7 @@ class Subscriptions(Transactions):
         retention.
 
         `bucket` was the newest before they were pulled, so no pull run has put them into a lower one. The floor is read
-        FOR SHARE, as by a batch that begins, so no gc of ids comes between.
+        FOR SHARE, as a batch does when it begins, so no gc of ids runs in between.
 
         Raise Retryable if the floor has passed the bucket. Then this pull run has slept, and others may have pulled its
         messages, whose ids may be removed.

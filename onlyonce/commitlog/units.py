@@ -57,7 +57,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit of a batch, as a log or a sink's own database has it.
+    """A unit of a batch, as stored in a log or in a sink's own database.
 
     Only a unit of receive has the counts of its records, from `kept` on.
     """

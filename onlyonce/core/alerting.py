@@ -49,7 +49,7 @@ class Cause:
     what: str
 
     def text(self) -> str:
-        """Return the alert in three lines, as all errors have them: what happened, the data, what to do next."""
+        """Return the alert in three lines, in the form of all errors: what happened, the data, what to do next."""
         data, hint = MEANING[self.kind]
         return str(OnlyonceError(f"{self.kind}: {self.what}", data=data, hint=hint))
 

@@ -15,7 +15,7 @@ ANSWER_SECONDS = 2.0
 KEPT_SECONDS = 15.0
 """How long an answer is kept, and shown again without another request."""
 CURRENT_INTERVALS = 3
-"""A stored answer is current for so many intervals; after that its values are null."""
+"""A stored answer is current for this number of intervals; after that its values are null."""
 
 
 @dataclass(frozen=True)

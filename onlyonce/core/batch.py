@@ -4,7 +4,7 @@ In this order:
 
 1. `partitions_of_batch` decides into how many partitions a batch is cut.
 2. `Corrections` decides when the input of a receive batch counts as arrived.
-3. `Plan` is a batch as a driver wants to write it, `Batch` is a batch as the log has it, `Outcome` its counts.
+3. `Plan` is a batch as a driver wants to write it, `Batch` is a batch as stored in the log, `Outcome` its counts.
 4. The functions `check_…` compare a replay with the log, and the counts with each other.
 5. The functions at the end read the offsets of Spark and of Delta that a plan contains.
 """
@@ -34,12 +34,13 @@ def partitions_of_batch(size: int, cores: int, most: int) -> int:
     """Return the number of partitions of a batch of about `size` bytes: a power of two, at most `most`.
 
     A small batch has one partition. A large one has as many as `cores`, or more if its bytes need them. If `cores` or
-    `most` is no power of two, the next lower power of two counts. The log stores the number, and a replay takes it from
-    there.
+    `most` is not a power of two, the next lower power of two counts. The log stores the number, and a replay takes it
+    from there.
 
-    The number is a power of two so that look-ups in the id catalog read few ids in vain. The partition of an id is its
-    upper half modulo the number of partitions. A batch with P partitions looks up ids in the chunks of an earlier batch
-    with Q partitions. One of its partitions reads those chunks whose number agrees with its own modulo gcd(P, Q):
+    The number is a power of two so that look-ups in the id catalog read few ids without a match. The partition of an id
+    is its upper half modulo the number of partitions. A batch with P partitions looks up ids in the chunks of an
+    earlier batch with Q partitions. One of its partitions reads those chunks whose number agrees with its own modulo
+    gcd(P, Q):
 
     - If Q is a power of two below P, that is one chunk. It also has ids of other partitions.
     - If Q is a power of two above P, these are Q/P chunks. All their ids belong to the partition.
@@ -59,7 +60,7 @@ def _down(number: int) -> int:
     return 1 << (max(number, 1).bit_length() - 1)
 
 
-# When input arrived: as its manifest has it, or as a person has corrected it.
+# When input arrived: as stored in its manifest, or as a person has corrected it.
 #
 # A manifest lists the input of one source, and stores when a driver has listed it. That driver's clock may have been
 # ahead. Arrival times decide which ids are removed and which source is silent, so onlyonce never moves them back by
@@ -86,7 +87,8 @@ class Corrections:
         return min(seen, self.arrival)
 
     def following(self, now: datetime, manifest: str, batch_no: int | None, seen: datetime | None) -> datetime:
-        """Return the arrival time of input that is registered now: never before that of its manifest's last batch.
+        """Return the arrival time of input that is registered now: never before the arrival time of its manifest's last
+        batch.
 
         batch_no, seen   the number and time of the last batch in the manifest; None if it has none
         """
@@ -148,7 +150,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch as the log has it: the same for every attempt.
+    """A batch as stored in the log: the same for every attempt.
 
     frontier   the frontier before the batch, which is stored with each of its rows
     gc_floor   the oldest bucket of the id catalog that its look-ups read
@@ -310,7 +312,7 @@ def read_upto(offset: dict[str, Any] | None) -> int:
     """Return the last version of a Delta table that is read completely up to an offset; -1 if there is none.
 
     An offset of Delta's stream is a version and an index. If the index is negative, the version is the next one to
-    read. Otherwise the index is that of the last file that was read of the version.
+    read. Otherwise the index is the index of the last file of the version that was read.
     """
     if offset is None:
         return -1

@@ -12,7 +12,7 @@ def fails_alone(
 ) -> int | None:
     """Bisect `count` items to find one that fails on its own. None if there is none, or once `goes_on` returns False.
 
-    `fails(first, stop)` tries [first, stop). It gets `count` items in all at most, and the failing item once more. If
+    `fails(first, stop)` tries [first, stop). It gets `count` items in all at most, and the failing item again. If
     items fail only together, the search may miss an item that fails on its own.
     """
     first, stop = 0, count
@@ -25,7 +25,7 @@ def fails_alone(
     return first if count and goes_on() and fails(first, stop) else None
 
 
-# The place of such a record, and when receive searches for one.
+# The place of a record that makes a batch fail, and when receive searches for it.
 
 
 ATTEMPTS = 3
@@ -58,5 +58,5 @@ def told_of_record(error: BaseException) -> str:
 
 
 def is_search_due(times: int) -> bool:
-    """Return whether a batch that has failed `times` times with one cause is to be searched now."""
+    """Return whether a batch that has failed `times` times with one cause must be searched now."""
     return times > 0 and times % ATTEMPTS == 0

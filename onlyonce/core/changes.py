@@ -98,7 +98,7 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     "source retired": (
         Need.NOTHING,
         "it holds the watermark back no more: windows that waited for it alone close with the next run. What is "
-        "registered of it must be taken in before; declared again under this name, it goes on where it stopped",
+        "registered of it must be taken in before; declared again under this name, it continues where it stopped",
     ),
     "another kind of source": (
         Need.NAME,
@@ -109,14 +109,14 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
         Need.NOTHING,
         "from the next batch of the source on; a record id that is made otherwise is another id",
     ),
-    "source's idle_after": (Need.NOTHING, "from the next look on: the watermark waits for the source for so long"),
+    "source's idle_after": (Need.NOTHING, "from the next poll on: the watermark waits for the source this long"),
     "mode to exactly_once": (
         Need.NOTHING,
         "before its first batch the next run puts the ids of one dedup horizon into the catalog, from `events`",
     ),
     "mode to at_least_once": (Need.NOTHING, "from the next batch on; what has begun ends as it began"),
     "output added": (Need.NOTHING, "its stream reads `events` from the start"),
-    "output removed": (Need.NOTHING, "its table stays; declared again under this name, it goes on where it stopped"),
+    "output removed": (Need.NOTHING, "its table stays; declared again under this name, it continues where it stopped"),
     "made added": (
         Need.BACKFILL,
         "it is made from windows that close from now on; a backfill adds those closed before",
@@ -187,7 +187,7 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     ),
     "target": (Need.BACKFILL, "the new target gets windows from now on; a backfill puts those closed before there too"),
     "target, no window": (Need.NAME, "the new target would have rows from now on only: a new output reads all"),
-    "sink": (Need.NAME, "the rows that are there were written another way: name a new table, or a new output"),
+    "sink": (Need.NAME, "the existing rows were written in another way: name a new table, or a new output"),
     "names": (Need.NOTHING, "from the next batch on; files that have their names keep them"),
     "late": (Need.NOTHING, "from the end of the next run on"),
     "on_backfill": (Need.NOTHING, "from the next backfill on"),
@@ -297,7 +297,7 @@ def _receive_changes(before: Parts, after: Parts) -> Iterator[Change]:
         yield from _input_changes(before, after)
     else:
         yield from _source_changes(before["source"], after["source"], "")
-    # The mode comes from the batch row and from the declaration: it is no part of the identity.
+    # The mode comes from the batch row and from the declaration: it is not part of the identity.
     was, now = before.get("mode"), after.get("mode")
     if was and now and was != now and not moved:
         yield _change("receive", "mode", was, now, f"mode to {now}")

@@ -26,7 +26,7 @@ _BYTES = {
 
 
 Types = tuple[dict[str, str], dict[str, str], str]
-"""The types of a function's columns as the sink has them, the types of the existing table, and where the table is."""
+"""The types that the sink stores for a function's columns, the types of the existing table, and where the table is."""
 
 
 @dataclass(frozen=True)

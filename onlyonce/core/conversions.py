@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, NoReturn, TypeGuard
 from onlyonce.core.errors import Refused
 
 EPOCHS = {"epoch_s": 0, "epoch_ms": 3, "epoch_us": 6, "epoch_ns": 9}
-"""Counts since 1970 → how many digits of the number are fractions of a second."""
+"""The kinds of counts since 1970; for each, how many digits of the number are fractions of a second."""
 MONTHS = (
     "january",
     "february",
@@ -178,7 +178,7 @@ def _year(found: dict[str, str]) -> int:
     if "Y" in found:
         return int(found["Y"])
     short = int(found["y"])
-    return short + (1900 if short >= 69 else 2000)  # as POSIX has it
+    return short + (1900 if short >= 69 else 2000)  # as in POSIX
 
 
 def _month(found: dict[str, str]) -> int:
@@ -279,7 +279,7 @@ def boolean(value: Any, unknown: UnknownFields) -> bool:
 
 
 def whole(kind: str) -> Convert:
-    """A number without a point or an exponent, in the range of the type. A JSON string is none."""
+    """A number without a point or an exponent, in the range of the type. A JSON string is not accepted."""
     bound = 1 << (BITS[kind] - 1)
 
     def convert(value: Any, unknown: UnknownFields) -> int:
@@ -293,10 +293,10 @@ def whole(kind: str) -> Convert:
 
 
 def floating(kind: str) -> Convert:
-    """The nearest value of a number.
+    """The value of the type that is nearest to a number.
 
     A number without point and exponent must be exact: up to 2^24 for float, 2^53 for double. NaN, infinity, a number
-    that is too large, and a JSON string are none."""
+    that is too large, and a JSON string are not accepted."""
     bound, nearest = EXACT_INTEGERS[kind], float if kind == "double" else _nearest_single
 
     def convert(value: Any, unknown: UnknownFields) -> float:
@@ -421,9 +421,9 @@ def formatted(kind: str, form: str) -> Convert:
     """The form that `formats` of the declaration names for a column, and all forms that the type takes anyway.
 
     `epoch_s`, `epoch_ms`, `epoch_us`, `epoch_ns`: a number, also within a JSON string, is that count since 1970. A
-    pattern such as `%d/%m/%Y %H:%M`: a string, or a number as it is written, is a time by it, and a number is nothing
-    else. `%m`, `%d`, `%H`, `%I`, `%M` and `%S` take one digit or two, and `%f` one to nine, unless digits of another
-    directive are next to it; `%y` is 1969 to 2068; names are English; without `%z` it is UTC."""
+    pattern such as `%d/%m/%Y %H:%M`: a string, or a number as it is written, is a time in this pattern, and a number
+    has no other meaning. `%m`, `%d`, `%H`, `%I`, `%M` and `%S` take one digit or two, and `%f` one to nine, unless
+    digits of another directive are next to it; `%y` is 1969 to 2068; names are English; without `%z` it is UTC."""
     own = SCALARS[kind]
     if form in EPOCHS:
         places = EPOCHS[form]

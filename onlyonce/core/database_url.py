@@ -11,7 +11,7 @@ EXAMPLE = "postgresql://user:password@host:5432/database"
 
 
 def with_driver(url: str) -> str:
-    """Return a URL of PostgreSQL with our driver in its scheme, and any other text as it is.
+    """Return a URL of PostgreSQL with our driver in its scheme, and any other string as it is.
 
     libpq, Heroku and Airflow write `postgresql://` or `postgres://`. SQLAlchemy takes the first for psycopg 3, which is
     not installed, and does not know the second.
@@ -21,13 +21,13 @@ def with_driver(url: str) -> str:
 
 
 def is_postgres(url: str) -> bool:
-    """Return whether a text begins as a URL of PostgreSQL does."""
+    """Return whether a string begins as a URL of PostgreSQL does."""
     scheme, found, rest = url.partition("://")
     return bool(found and rest) and scheme.lower() in SCHEMES
 
 
 def address(url: str) -> str:
-    """Return host, port and database of a URL, without its login. Raise ValueError for a text that is no URL.
+    """Return host, port and database of a URL, without its login. Raise ValueError for a string that is not a URL.
 
     A host without TCP is the folder of its socket, which libpq takes from the query.
     """

@@ -139,7 +139,7 @@ def other_version(where: str, what: str) -> Finding:
 # final names, rows of the outbox, or messages of Pub/Sub.
 #
 # This work is only waiting, not half done. A finding names the command that should have run, and the doctor may run it.
-# Work that has waited only for a short time is no finding: its task or schedule may just be late.
+# Work that has waited only for a short time is not a finding: its task or schedule may just be late.
 
 
 HOUR = timedelta(hours=1).total_seconds()
@@ -212,11 +212,11 @@ def _unread(row: UnreadInput) -> Finding | None:
 def _lost(row: LostLongRun, declared: Collection[str]) -> Finding:
     name = row.instance
     what = (
-        f"the long run of {name} is lost: the heartbeat of attempt {row.attempt} on {row.driver} ended "
+        f"the continuous run of {name} is lost: the heartbeat of attempt {row.attempt} on {row.driver} ended "
         f"{_long(row.quiet_seconds)} ago, and it was not started again"
     )
-    data = "nothing is lost or doubled; what comes waits until a long run or a run once takes it in"
-    # A run once does not end a long run, so without the stop this finding would never go away.
+    data = "nothing is lost or doubled; new input waits until a continuous run or a run once reads it"
+    # A run once does not end a continuous run, so without the stop this finding would never go away.
     command = (
         f"onlyonce run {name} --continuous, or its DAG in the mode continuous. If it must not continue: "
         f"onlyonce stop {name} --shell, then onlyonce run {name}"
@@ -226,7 +226,7 @@ def _lost(row: LostLongRun, declared: Collection[str]) -> Finding:
 
 def _down(row: OutputDown, declared: Collection[str]) -> Finding:
     where = f"{row.instance}/{row.output}"
-    what = f"output {where} of the long run stands still: {row.why}"
+    what = f"output {where} of the continuous run stands still: {row.why}"
     data = "nothing is lost or doubled; the other outputs continue, and what this one owes stays in `events`"
     command = (
         f"fix that (the driver's log has all of the error); then onlyonce stop {row.instance}, and start it again, "
@@ -490,7 +490,7 @@ QUARTER, AS_USUAL = timedelta(minutes=15).total_seconds(), 10
 
 
 def without_progress(queries: Iterable[LiveQuery], batches: Iterable[BegunBatch]) -> Iterator[BegunBatch]:
-    """Yield the begun batches whose driver is at work and has committed nothing of them for too long.
+    """Yield the begun batches whose driver is running and has committed nothing of them for too long.
 
     Too long is ten times what the incarnation's last batches took, and a quarter of an hour at least; an hour if there
     was no earlier batch.
@@ -591,10 +591,10 @@ def _catalog(seen: Evidence) -> Iterator[Finding]:
         elif row.unknown:
             data = "a record whose id is there without a batch is taken for a duplicate, and may be in no result"
             repair = Repair(
-                "a person must look: was the log restored, or a batch deleted by hand? onlyonce trace tells of a record"
+                "a person must look: was the log restored, or a batch deleted by hand? onlyonce trace shows a record"
             )
         else:
-            data = "none: ids that are there twice cost look-ups only"
+            data = "none: repeated ids only cost look-ups"
         yield Finding("uneven catalog", where, what, data, repair)
     by_instance: dict[str, list[Any]] = {}
     for instance, key, _ in seen.filters:

@@ -31,7 +31,7 @@ def characters(encoding: str) -> str:
 
 @cache
 def undefined(encoding: str) -> bytes:
-    """Return the bytes that are no characters of an encoding of WINDOWS."""
+    """Return the bytes that are not characters of an encoding of WINDOWS."""
     return bytes(byte for byte, character in enumerate(_defined(encoding)) if not character)
 
 
@@ -52,6 +52,7 @@ def not_encoded(encoding: str, byte: int) -> str:
 
 
 def other_mark(beginning: bytes, encoding: str) -> str | None:
-    """Return what a file is by its byte order mark, if a source of that encoding can't read it; else None."""
+    """Return the encoding that a file's byte order mark names, if a source of this encoding can't read it; else
+    None."""
     found = next((name for mark, name in MARKS if beginning.startswith(mark)), None)
     return None if encoding == UTF_8 and found == "UTF-8" else found

@@ -1,4 +1,4 @@
-"""Find the records that an erasure means, in lines, rows and files, and report what it can't clean. Pure.
+"""Find the records that an erasure selects, in lines, rows and files, and report what it can't clean. Pure.
 
 The receipt of an erasure never has the values.
 """
@@ -124,7 +124,7 @@ PART = re.compile(r"\s*`?([A-Za-z_]\w*)`?\s*=\s*(?:'((?:[^']|'')*)'|([+-]?\d+))\
 AND = re.compile(r"\s+and\s+", re.IGNORECASE)
 JSON_STRING = r'"(?:[^"\\]|\\.)*+(?:"|\Z)'
 PAIR = re.compile(rf"({JSON_STRING})\s*:\s*(?:({JSON_STRING})|([^\s,\[\]{{}}]+))", re.DOTALL)
-"""A field and its value in a line that is no JSON, at any depth; the last string may have no end."""
+"""A field and its value in a line that is not JSON, at any depth; the last string may have no end."""
 ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 BASE64 = re.compile(r'"base64":"((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?)"')
@@ -154,7 +154,7 @@ class Condition:
         return hmac.new(salt.encode(), json.dumps(sorted(self.values.items())).encode(), hashlib.sha256).hexdigest()
 
     def fits(self, record: Mapping[str, Any]) -> bool:
-        """Return whether a record matches. Its values are as a line has them, before the conversion table."""
+        """Return whether a record matches. Its values are as in a line, before the conversion table."""
         return all(self.is_value(name, record.get(name)) for name in self.values)
 
     def fits_line(self, line: str, columns: Sequence[str] | None) -> bool:
@@ -238,7 +238,7 @@ def decodings(line: bytes) -> list[str]:
 
 
 def packed(string: str) -> list[str]:
-    """Return the decodings of the base64 payloads in a string: a pulled message that is no text has its payload so."""
+    """Return the decodings of the base64 payloads in a string: a pulled message that is not text has its payload so."""
     return [one for found in BASE64.findall(string) for one in decodings(base64.b64decode(found))]
 
 
@@ -252,7 +252,7 @@ def encoded(value: str) -> set[bytes]:
 
 
 def _json_pairs(line: str) -> Iterator[tuple[str, str]]:
-    """Yield the fields and values of a line that is no JSON, at any depth."""
+    """Yield the fields and values of a line that is not JSON, at any depth."""
     for name, string, bare in PAIR.findall(line):
         yield _unescaped(name), _unescaped(string) if string else bare
 
@@ -271,7 +271,7 @@ def unescaped(string: str) -> str:
 
 
 def _csv_parts(line: str, delimiter: str) -> Iterator[Cell]:
-    """Yield all possible values of a line that is no CSV of the declared columns: quoted, or between delimiters."""
+    """Yield all possible values of a line that is not CSV of the declared columns: quoted, or between delimiters."""
     for quoted in re.findall(r'"((?:[^"]|"")*+)(?:"|\Z)', line):
         yield Cell(quoted.replace('""', '"'))
     for one in line.split(delimiter):
@@ -495,7 +495,7 @@ def _all(value: str, string: str) -> Iterator[int]:
 
 
 def _alone(string: str, value: str, at: int) -> bool:
-    """Return whether a value is no part of a longer word."""
+    """Return whether a value is not part of a longer word."""
     before, after = string[at - 1 : at], string[at + len(value) : at + len(value) + 1]
     return not (_word(before) and _word(value[:1])) and not (_word(after) and _word(value[-1:]))
 

@@ -33,12 +33,12 @@ _LAYOUT = "\n\t"
 
 
 def visible(text: str) -> str:
-    r"""Return the text with hidden characters as `\x1b` or `\u202e`. Line breaks and tabs stay."""
+    r"""Return the string with hidden characters as `\x1b` or `\u202e`. Line breaks and tabs stay."""
     return HIDDEN.sub(lambda one: one[0] if one[0] in _LAYOUT else _written(one), text)
 
 
 def in_line(text: str) -> str:
-    """Return the text with all hidden characters written out, line breaks and tabs too."""
+    """Return the string with all hidden characters written out, line breaks and tabs too."""
     return HIDDEN.sub(_written, text)
 
 

@@ -38,9 +38,9 @@ class Watched:
     given_up: bool = False
 
     def after(self, now: ClusterState, at: float, patience_seconds: float) -> Watched:
-        """Return what is known after one more look at the cluster.
+        """Return what is known after one more check of the cluster.
 
-        Once the run is given up, each later job ends at once until there is an executor.
+        Once the run is given up, each later job ends immediately until there is an executor.
         """
         if now.executors:
             return Watched(had_executors=True)

@@ -161,7 +161,7 @@ def store_away(where: str, said: str) -> Retryable:
 
 
 def store_failure_of_text(text: str) -> OnlyonceError | None:
-    """Return the store's error that a text reports; None if the text is about something else."""
+    """Return the store's error that a message reports; None if the message is about something else."""
     if not any(mark in text for mark in _CLIENTS):
         return None
     bucket = _BUCKET.search(text)

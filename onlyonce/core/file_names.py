@@ -116,7 +116,7 @@ def wrong(name: object, extension: str) -> tuple[str, str] | None:
 
 
 def unnamed(temporary: str) -> str:
-    """Return the name that the log has of a file before its pane has a number. No other file can have this name."""
+    """Return the name under which the log has a file before its pane has a number. No other file can have this name."""
     return f"{PANE}/{temporary}"
 
 

@@ -36,7 +36,7 @@ class Frontier:
 
     @property
     def content(self) -> str:
-        """Return the frontier as a commit's note has it, under the names of the column `oo_frontier`."""
+        """Return the frontier as written in a commit's note, under the names of the column `oo_frontier`."""
         return json.dumps(
             {
                 "max_event_time": self.max_event_time,
@@ -145,11 +145,11 @@ def _later(one: Micros | None, other: Micros | None) -> Micros | None:
 
 # How far each of several sources has come in event time, and how far their pipeline has.
 #
-# A pipeline's max event time is the least max event time of its sources that are not idle. So records of one source are
-# not late because another source is ahead. A source is idle once nothing has come from it for its `idle_after`. This is
-# decided between two batches and noted in the log (`receive.loop`), so that a replay sees the same. Its next batch
-# wakes the source. A pipeline's max event time never moves back, so old records of a source that wakes are late as any
-# late record.
+# A pipeline's max event time is the smallest max event time of its sources that are not idle. So records of one source
+# are not late because another source is ahead. A source is idle once nothing has come from it for its `idle_after`.
+# This is decided between two batches and noted in the log (`receive.loop`), so that a replay sees the same. Its next
+# batch wakes the source. A pipeline's max event time never moves back, so old records of a source that wakes are late
+# as any late record.
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class Progress:
         return Progress({name: replace(one, idle=is_idle(name, one)) for name, one in self.of.items()})
 
     def least(self) -> Micros | None:
-        """Return the least max event time of the sources that are not idle: each of these holds back the watermark.
+        """Return the smallest max event time of the sources that are not idle: each of these holds back the watermark.
 
         Return None while one of them has no max event time. If all sources are idle, return the largest max event time
         of all.

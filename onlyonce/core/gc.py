@@ -201,7 +201,7 @@ def _fitting(parts: list[Part]) -> list[Part]:
 
 
 Range = tuple[int, int]
-"""The first and the last bucket."""
+"""The first and the last bucket of a filter."""
 Chunks = dict[int, int]
 """The number of ids of each chunk, by the hash of its ids."""
 
@@ -209,7 +209,7 @@ STEP = 8
 LEVELS = 6
 """The number of lengths. The longest block has 8 to the power of 6 buckets, which are five years."""
 FULL_FILTER = 4_000_000
-"""The most ids of one filter: 19 MB, and some 400 MB while it is made."""
+"""The most ids of one filter: 19 MB, and about 400 MB while it is made."""
 AT_ONCE = 50_000_000
 """After this many ids a garbage collection makes no further filter until the next time: about half a minute of
 work."""
@@ -218,7 +218,7 @@ work."""
 def wanted_ranges(
     chunks: Mapping[int, Chunks], known: Mapping[Range, AnySet[int]], floor: int, newest: int
 ) -> list[Range]:
-    """Return the blocks of one partition for which a filter is to be made, the longest first.
+    """Return the blocks of one partition that need a filter, the longest first.
 
     chunks   the chunks of the partition, by bucket
     known    the existing filters: the range of each, and the hashes of the chunks that it includes

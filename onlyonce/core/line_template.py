@@ -27,8 +27,8 @@ EXACT = {
     "timestamp": f'"{_DATE}[T ]{_CLOCK}{_ZONE}"',
     "seconds": "-?(?:0|[1-9][0-9]{0,10})",
 }
-"""By type the values that all parsers read alike: in range whatever the digits, in one notation. `seconds` since 1970
-are the other form of a timestamp."""
+"""By type the values that all parsers read in the same way: in range whatever the digits, in one notation. `seconds`
+since 1970 are the other form of a timestamp."""
 
 
 def exact(kinds: Mapping[str, str]) -> str:

@@ -42,7 +42,7 @@ MORE = "there is more on the line than one JSON object"
 BLANK = "the line is blank"
 NUL = "a string has the NUL character, which PostgreSQL can't store"
 WHOLE_MESSAGE = "not a JSON object: "
-"""How a pulled line begins that holds a whole message, since its payload is no record."""
+"""How a pulled line begins that holds a whole message, since its payload is not a record."""
 NOT_UTF8 = "the line is not UTF-8"
 """How the reason of a line begins that `events` stores in hexadecimal."""
 MISPLACED = (
@@ -74,7 +74,7 @@ class Column(NamedTuple):
 
 
 class Invalid(Exception):
-    """A line that is no record; the message is the reason."""
+    """A line that is not a record; the message is the reason."""
 
 
 def json_reader(columns: Sequence[Column], known: Sequence[str]) -> Callable[[str], Row]:
@@ -113,7 +113,7 @@ def csv_reader(columns: Sequence[Column], delimiter: str = ",") -> Callable[[str
 def json_object(line: str) -> dict[str, Any]:
     """Return the JSON object on a line, with its numbers as they are written.
 
-    Raise Invalid for a line that is no record.
+    Raise Invalid for a line that is not a record.
     """
     with deep(line):
         return _checked(line)
@@ -137,7 +137,7 @@ def decoded(line: str) -> dict[str, Any]:
     try:
         found = DECODER.decode(line)
     except json.JSONDecodeError as error:
-        # A number or an array followed by something is no object either.
+        # A number or an array followed by something is not an object either.
         whole = error.msg == "Extra data" and line.lstrip(SPACE).startswith("{")
         parquet = ", but the beginning of a Parquet file" if line.startswith(PARQUET) else ""
         raise Invalid(MORE if whole else f"{NO_OBJECT}{parquet}: {shown(line)}") from None
@@ -342,7 +342,7 @@ POSITION = conversions.whole("bigint")
 
 
 class Change(NamedTuple):
-    """The parts of an envelope, or the reason why it is no change, with the op if it has one."""
+    """The parts of an envelope, or the reason why it is not a change, with the op if it has one."""
 
     reason: str | None
     row: str | None = None
@@ -470,7 +470,7 @@ def _digits(field: str, value: Any, width: int) -> str:
 def _time(envelope: dict[str, Any]) -> datetime | None:
     """Return when the database made the change; None if the envelope has no time.
 
-    Raise Invalid for a time that is no number of milliseconds from year 1 to 9999.
+    Raise Invalid for a time that is not a number of milliseconds from year 1 to 9999.
     """
     value = envelope["source"].get("ts_ms")
     value = envelope.get("ts_ms") if value is None else value

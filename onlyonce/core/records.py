@@ -21,7 +21,7 @@ class Damaged(ValueError):
 
 
 def check_record_size(whose: str, most: object) -> None:
-    """Raise Refused for a value that is no bound on the bytes of a record."""
+    """Raise Refused for a value that is not a bound on the bytes of a record."""
     if type(most) is not int or not 1 <= most <= MOST:
         raise Refused(
             f"{whose}: max_record_bytes is {most!r}",

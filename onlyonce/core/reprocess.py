@@ -1,4 +1,4 @@
-"""Decide which invalid and expired rows one reprocessing takes in, and under which name. Pure.
+"""Decide which invalid and expired rows one reprocessing takes, and under which name. Pure.
 
 Rows are reprocessed in sets. A set is all rows of one batch that have the same reason, or one file that could not be
 read. The log's primary key lets each set be reprocessed at most once. So a reprocessing that is repeated, even months

@@ -1,4 +1,4 @@
-"""The report of a command, the error that ends a run with several outputs, and the state of a long run. Pure."""
+"""The report of a command, the error that ends a run with several outputs, and the state of a continuous run. Pure."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def for_good(error: BaseException) -> bool:
 
 
 def cause_of(failures: Mapping[str, BaseException]) -> BaseException:
-    """Return the error that ends a long run without remaining outputs.
+    """Return the error that ends a continuous run without remaining outputs.
 
     It is the first error that the same command may get past, since a supervisor then starts the run again. If there is
     none, it is the first error."""
@@ -76,10 +76,10 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:500]
 
 
-# A long run: one driver that takes in new input until it is asked to stop.
+# A continuous run: one driver that reads new input until it is asked to stop.
 #
-# The log has one row for the last long run of each pipeline. The database's clock measures the age of its heartbeat, so
-# the clocks of the machines need not agree.
+# The log has one row for the last continuous run of each pipeline. The database's clock measures the age of its
+# heartbeat, so the clocks of the machines need not agree.
 
 
 BEATS = 6
@@ -99,7 +99,7 @@ def first_cause(failures: Sequence[BaseException]) -> BaseException:
 
 @dataclass(frozen=True)
 class LongRun:
-    """The last long run of a pipeline as the log has it.
+    """The last continuous run of a pipeline as stored in the log.
 
     attempt      counts the drivers that took the row
     driver       the driver's host and process
@@ -144,10 +144,10 @@ def lost_after(beat: timedelta) -> timedelta:
 
 
 def refuse_other_options(**asked: bool) -> None:
-    """Raise Refused for options that a long run can't be combined with."""
+    """Raise Refused for options that a continuous run can't be combined with."""
     if others := [name for name, on in asked.items() if on]:
         raise Refused(
-            f"a long run can't be asked for together with {' and '.join(others)}",
+            f"a continuous run can't be asked for together with {' and '.join(others)}",
             data="nothing was read or written",
             hint="it closes windows by idle_after only; to declare the input ended: onlyonce stop, then a run "
             "with close",
@@ -155,17 +155,18 @@ def refuse_other_options(**asked: bool) -> None:
 
 
 def refuse_beside(known: LongRun | None, *, lock_is_free: bool = False) -> None:
-    """Raise Superseded if a pipeline's long run is alive: no other driver may run the pipeline then.
+    """Raise Superseded if a pipeline's continuous run is alive: no other driver may run the pipeline then.
 
-    `lock_is_free`: no process holds the lock of the long run now. So a driver that took it has ended, however young
-    its heartbeat.
+    `lock_is_free`: no process holds the lock of the continuous run now. So a driver that took it has ended, however
+    young its heartbeat.
 
-    Each starting driver calls this, for a long run or a run once. If two start at the same instant, the row's lock
-    decides; the epoch fences any other case.
+    Each starting driver calls this, for a continuous run or a run once. If two start at the same instant, the row's
+    lock decides; the epoch fences any other case.
     """
     if known is not None and known.alive and not (lock_is_free and known.uses_lock):
         raise Superseded(
-            f"{known.instance}: a long run is at work (attempt {known.attempt}, run {known.run_id}, on {known.driver})",
+            f"{known.instance}: a continuous run is active (attempt {known.attempt}, run {known.run_id}, on "
+            f"{known.driver})",
             data="nothing was started; what is in the inbox, and what comes, is taken in by that one",
             hint=f"nothing to do; to run it otherwise, first: onlyonce stop {known.instance}",
         )
@@ -176,7 +177,7 @@ Watch = Literal["watch", "start", "done", "retry", "fail"]
 
 
 def on_start(known: LongRun | None) -> Start:
-    """Return what a supervisor does when it is asked for a long run.
+    """Return what a supervisor does when it is asked for a continuous run.
 
     It starts a driver, or attaches to the living one. If that one was asked to stop, it waits for its end and then
     starts a driver. So a cleared task really runs again, and two drivers never run at the same time."""
@@ -207,7 +208,7 @@ StandBy = Literal["wait", "take", "leave"]
 
 
 def standing_by(seen: LongRun | None, now: LongRun | None, *, lock_is_free: bool) -> StandBy:
-    """Return what a standby driver does. `seen`: the long run as it was when this driver started.
+    """Return what a standby driver does. `seen`: the continuous run as it was when this driver started.
 
     It takes the place of a driver that has ended by itself, was killed or is lost. It leaves if a person has since
     asked the running driver to stop.
@@ -223,7 +224,7 @@ def standing_by(seen: LongRun | None, now: LongRun | None, *, lock_is_free: bool
 
 
 def ending(known: LongRun) -> str:
-    """Return how a long run ended, for a message."""
+    """Return how a continuous run ended, for a message."""
     if known.lost:
         return (
             f"the heartbeat of attempt {known.attempt} on {known.driver} ended {known.quiet.total_seconds():.0f} s ago"

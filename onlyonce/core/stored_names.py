@@ -138,7 +138,7 @@ def schema_lock(name: str) -> str:
 
 
 SESSION = "onlyonce"
-"""The session of a process that is no driver."""
+"""The session of a process that is not a driver."""
 
 
 def driver_session(incarnation_no: int, epoch: int | str) -> str:
@@ -180,7 +180,7 @@ INVALID = "invalid"
 EXPIRED = "expired"
 CONTROL = "control"
 
-# Columns that the platform adds to result tables, or that a function's rows have for it.
+# Columns that the platform adds to result tables, or that a function adds to its rows for the platform.
 # Read by sinks, backfills, the audit, and people.
 WINDOW_START = "window_start"
 WINDOW_END = "window_end"

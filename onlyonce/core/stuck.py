@@ -100,7 +100,7 @@ class Begun:
 
 @dataclass(frozen=True)
 class LostLongRun:
-    """A long run whose heartbeat has stopped without notice."""
+    """A continuous run whose heartbeat has stopped without notice."""
 
     pipeline: str
     instance: str
@@ -112,7 +112,7 @@ class LostLongRun:
 
 @dataclass(frozen=True)
 class OutputDown:
-    """An output of a living long run that has stopped."""
+    """An output of a living continuous run that has stopped."""
 
     pipeline: str
     instance: str
@@ -147,7 +147,7 @@ class GivenUpRows:
 
 @dataclass(frozen=True)
 class UndeliveredRows:
-    """Rows of the outbox that are to be sent. `at_work`: a deliverer holds the lock of the output."""
+    """Rows of the outbox to send. `at_work`: a deliverer holds the lock of the output."""
 
     pipeline: str
     instance: str

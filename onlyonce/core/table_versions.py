@@ -116,7 +116,8 @@ def beside(file: DataFile, types: Mapping[str, str], committed: int | None) -> l
 
 
 def sizes(actions: Actions, paths: Container[str]) -> list[tuple[int, int | None]]:
-    """Return (bytes, rows) of each file of a version that is among these paths; None: the entry does not say how many.
+    """Return (bytes, rows) of each file of a version that is among these paths; the number of rows is None if the entry
+    does not have it.
 
     A file of changes has no statistics, and an older writer has written none.
     """

@@ -4,7 +4,7 @@ Beam's `AfterCount`, `AfterProcessingTime` and `AfterAny`, repeated, accumulatin
 so far. The records that came since the last pane are *held*: counted, and in no pane yet. The late records of a closed
 window are held too: `is_due` says when a backfill includes them.
 
-No decision looks at the clock. The time of a decision is when its batch began, which the batch row stores.
+No decision uses the clock. The time of a decision is when its batch began, which the batch row stores.
 """
 
 from __future__ import annotations

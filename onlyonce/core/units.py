@@ -1,4 +1,4 @@
-"""The unit: the rows that are committed together. Its identity, its content, and the check of a replay. Pure.
+"""The unit: the rows that are committed together. The unit's identity, its content, and the check of a replay. Pure.
 
 The identity is computed from what the unit is, and never from what happened: `flights/per_carrier/1/17/per_carrier/0`
 is incarnation, batch, sink and partition. If an attempt finds its unit in the log, it compares its own content with the
@@ -55,7 +55,7 @@ class FloatSum:
         """Return whether both are sums of the same floats.
 
         Each float may differ by FLOAT_TOLERANCE of itself, so a sum may differ by as much of the absolute values. The
-        sum itself is no measure: a ledger's sum is about 0, which is only a rounding error.
+        sum itself is not a measure: a ledger's sum is about 0, which is only a rounding error.
         """
         if (self.nan, self.high, self.low) != (other.nan, other.high, other.low) or not _close(self.size, other.size):
             return False

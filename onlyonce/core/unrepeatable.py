@@ -100,7 +100,7 @@ def of_kind(found: Iterable[Found], *kinds: Kind) -> Found | None:
 def because(declared: bool | None, found: Iterable[Found], *, exactly_once: bool) -> str | None:
     """Return why an output's rows are staged before they are written; None if they are not.
 
-    declared       the option `stable_input`: True stages, False does not, None lets the function's plan decide
+    declared       the option `stable_input`: True stages, False does not, None: the function's plan decides
     found          what differs in its plan (`outputs.unrepeatable`)
     exactly_once   whether the batch begins so. At least once, rows may be written twice anyway
     """

@@ -40,7 +40,7 @@ AWAY = ("57P", "40", "53", "08", "55P03")
 55P03  lock_timeout
 """
 NO_ANSWER = (*AWAY, "25", "57", "58", "XX")
-"""SQLSTATEs that are no refusal.
+"""SQLSTATEs that are not refusals.
 
 25      the session or the server takes no writes now
 57      another session has cancelled
@@ -139,7 +139,7 @@ An acknowledged commit survives a crash of the server. A statement may take as l
 end the same batch at each attempt.
 """
 NAME = 63
-"""PostgreSQL keeps so many bytes of a session's name."""
+"""PostgreSQL keeps this number of bytes of a session's name."""
 SESSION_OPTIONS = " ".join(f"-c {name}={value}" for name, value in OPTIONS.items())
 OF_TRANSACTION = "; ".join(
     [*(f"SET LOCAL {name} = '{value}'" for name, value in OPTIONS.items()), "SET LOCAL application_name = %s"]
@@ -193,7 +193,8 @@ def _engine(database: Database) -> Engine:
 
 
 def connect_seconds() -> int:
-    """Return how long one attempt to connect may take: the patience, and from 2 (the least of libpq) to 10 seconds."""
+    """Return how long one attempt to connect may take: the patience, and from 2 (the smallest of libpq) to 10
+    seconds."""
     return int(min(max(settings.database_patience(), 2), 10))
 
 
@@ -353,7 +354,7 @@ def run(database: Database, work: Callable[[Connection], T]) -> T:
 
     `work` must find out by itself what an earlier attempt has committed: a lost answer is followed by another attempt.
     Raise DatabaseAway (exit code 75) when the patience ends, after a minute by default. Any other error of `work` ends
-    it at once.
+    it immediately.
     """
     attempts = Retrying(
         retry=retry_if_exception_type((DatabaseAway, CommitStateUnknown)),
@@ -468,7 +469,7 @@ def one_transaction(
 # The database sessions of Spark's tasks: few at once in an executor, each under the name of its unit and attempt, none
 # left idle.
 #
-# A cluster has hundreds of tasks, and a PostgreSQL has room for some hundred sessions. So the tasks of an executor
+# A cluster has hundreds of tasks, and a PostgreSQL has room for a few hundred sessions. So the tasks of an executor
 # share a number of slots. A slot is a lock on a file below the executor's own local folder: the system frees it when
 # its process ends, however it ends. Slots are not fair. Only a pooler bounds all executors together
 # (docs/how-to/cluster.md).

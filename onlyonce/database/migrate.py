@@ -203,5 +203,5 @@ def _views_changed(connection: Connection) -> bool:
 
 
 def _script(connection: Connection, script: str) -> None:
-    """Run several statements as they are written: a % in them is no placeholder."""
+    """Run several statements as they are written: a % in them is not a placeholder."""
     connection.execution_options(no_parameters=True).exec_driver_sql(script)

@@ -1,8 +1,8 @@
 """Bounds the rows that the driver holds, by number and bytes, wherever rows of any size are loaded into the driver.
 
-A number of rows is no bound of their bytes: a record may have 16 MB. So each row gets an equal share of BYTES. Spark's
-tasks measure each row, and send null instead of a row that takes more than its share. Such a row never reaches the
-driver, and one job both measures and loads.
+A number of rows is not a bound of their bytes: a record may have 16 MB. So each row gets an equal share of BYTES.
+Spark's tasks measure each row, and send null instead of a row that takes more than its share. Such a row never reaches
+the driver, and one job both measures and loads.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Room:
     left: int
 
     def take(self, size: int | None) -> bool:
-        """Take so many bytes, and return whether so many were left.
+        """Take this number of bytes, and return whether the budget had as many left.
 
         None: the bytes were not measured, so they may be any number.
         """

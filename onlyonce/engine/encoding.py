@@ -61,7 +61,7 @@ def is_nested(kind: DataType) -> bool:
 
 
 def in_csv(field: StructField) -> Column:
-    """Return a column as CSV files have it: nested values as JSON, bytes in Base64."""
+    """Return a column in the form of CSV files: nested values as JSON, bytes in Base64."""
     column = F.col(quoted(field.name))
     if isinstance(field.dataType, BinaryType):
         return _base64(column).alias(field.name)
@@ -89,7 +89,7 @@ def in_mysql(field: StructField) -> Column:
 
 
 def _base64(column: Column) -> Column:
-    """Return bytes in Base64, as JSON has them. Spark's function breaks the string into lines of 76 characters."""
+    """Return bytes in Base64, for JSON. Spark's function breaks the string into lines of 76 characters."""
     return F.translate(F.base64(column), "\r\n", "")
 
 

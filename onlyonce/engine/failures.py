@@ -63,7 +63,7 @@ _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
             mark,
             errors.Retryable,
             "another driver wrote into the same checkpoint",
-            "run the same command again; the epoch decides which driver goes on",
+            "run the same command again; the epoch decides which driver continues",
         )
         for mark in OTHER_DRIVER
     ),
@@ -110,7 +110,7 @@ _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
             "spark.executor.maxNumFailures allows, or a person or the cluster ended the application. Then run the "
             "same command again",
         )
-        # Of a job at work, of the next job, and of any other call.
+        # Of the current job, of the next job, and of any other call.
         for mark in ("SparkContext was shut down", "SparkContext has been shutdown", "a stopped SparkContext")
     ),
     (

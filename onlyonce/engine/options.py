@@ -281,8 +281,8 @@ _MERGED = {
 }
 QUIETLY = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 END_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
-"""A JVM without memory ends at once, like a killed one. Otherwise Spark's own threads end one by one, and the driver
-gets errors that don't mention memory.
+"""A JVM without memory ends immediately, like a killed one. Otherwise Spark's own threads end one by one, and the
+driver gets errors that don't mention memory.
 """
 LOGGING = "-Dlog4j2.configurationFile="
 """Log4j's own name for its configuration file."""
@@ -312,7 +312,7 @@ def jar_folder() -> Path:
 def classes() -> Path:
     """Return the archive of Spark's classes that the JVM maps (`onlyonce.engine.class_archive`).
 
-    Without the file, or with that of another JVM or class path, the JVM loads the classes.
+    Without the file, or with the file of another JVM or class path, the JVM loads the classes.
     """
     return jar_folder() / ("spark-s3.jsa" if is_s3(settings.data_root()) else "spark.jsa")
 
@@ -343,14 +343,14 @@ def _ours(master: str, mode: str, theirs: Mapping[str, str]) -> dict[str, str]:
         _CATALOG: "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
         SETTING: merged_redaction(theirs.get(SETTING)),
-        # As in Delta's log and pyarrow. Spark's own default is older, and has no statistics of least and largest
+        # As in Delta's log and pyarrow. Spark's own default is older, and has no statistics of smallest and largest
         # values.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         # Spark 4.2.0 has it on, and then a Python function that reads a Parquet file's columns waits for ever for bytes
         # that Spark has sent in another place (SPARK-58241, fixed after 4.2.0).
         COLUMNAR_INPUT: "false",
-        # A row may be a block of some thousand records.
+        # A row may be a block of a few thousand records.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(1 << 26),
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         # Otherwise each expression of a plan sends its line to the JVM: twice as many calls, in each batch.

@@ -105,7 +105,7 @@ def _theirs() -> dict[str, str]:
 #
 # Spark reads a path as a pattern: `[1]` in the name of a parent folder is enough. `__globPaths__` stops that when a
 # path is first resolved. When Spark lists files it resolves again each path that could be a pattern, and then reads all
-# files once more for each. With `recursiveFileLookup` it lists only once.
+# files again for each. With `recursiveFileLookup` it lists only once.
 
 
 def file_reader(session: SparkSession) -> DataFrameReader:
@@ -135,7 +135,7 @@ def described_table(spark: SparkSession, name: str) -> tuple[str, str]:
 
 
 def full_table_name(name: str) -> str:
-    """Return a name of two or three parts as SQL has it."""
+    """Return a name of two or three parts as written in SQL."""
     return ".".join(map(quoted, name.split(".")))
 
 
@@ -205,14 +205,14 @@ def _planner(session: Any, partitions: str | None = None) -> Any:
 # Ends a run whose executors or whose standalone master are lost, where Spark alone would wait without end.
 #
 # If Spark's master is killed and started again without its state, the workers end the executors of applications that it
-# does not know. The driver's jobs then wait for executors that nothing will start. A thread of the driver looks at the
+# does not know. The driver's jobs then wait for executors that nothing will start. A thread of the driver checks the
 # cluster every few seconds. When the run is lost (`onlyonce.core.executors`) it cancels the active jobs with our error
 # as the reason, so that each query fails with this error.
 
 log = structlog.get_logger()
 
 FEWEST_SECONDS, MOST_SECONDS = 0.5, 5.0
-"""How long the thread waits between two looks: a tenth of the patience, within these bounds."""
+"""How long the thread waits between two checks: a tenth of the patience, within these bounds."""
 ANSWER_SECONDS = 5
 
 _watched: SparkContext | None = None

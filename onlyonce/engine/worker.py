@@ -5,8 +5,8 @@
   forks the workers. `settle` does that for a worker, and also lets it keep freed memory.
 
 Why the garbage collector matters: it runs after each few hundred new objects, and from time to time scans all objects
-of the process. Many of them belong to imported modules, which are never freed. In a driver of 260 MB the scan took some
-5 ms of a batch of 60 ms. `gc.freeze` excludes all objects that exist so far.
+of the process. Many of them belong to imported modules, which are never freed. In a driver of 260 MB the scan took
+about 5 ms of a batch of 60 ms. `gc.freeze` excludes all objects that exist so far.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def local_folder() -> Path | None:
 def session_of(database: Database, unit: UnitId) -> Iterator[Database]:
     """Yield the database for the task of a unit. Its session is named after the unit and the attempt, if possible.
 
-    The tasks of an executor share a limited number of sessions, since PostgreSQL has room for some hundred
+    The tasks of an executor share a limited number of sessions, since PostgreSQL has room for a few hundred
     (`connect.held_session`). The locks that count them are files in the executor's local folder.
 
     Outside of Spark's tasks yield the given database.

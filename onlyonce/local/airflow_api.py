@@ -44,7 +44,7 @@ class Address:
 
     @property
     def on_loopback(self) -> bool:
-        """Return whether it is on this machine: a proxy from the environment does not know that address."""
+        """Return whether the Airflow is on this machine: a proxy from the environment does not know that address."""
         return "://127.0.0.1" in self.url or "://localhost" in self.url or "://[::1]" in self.url
 
 
@@ -180,7 +180,7 @@ class AirflowApi:
             if time.monotonic() > end:
                 raise Retryable(
                     f"The run {run_id} of {dag_id} is still {state} after {patience:.0f} s.",
-                    data="it goes on; what it has committed stays",
+                    data="it continues; what it has committed stays",
                     hint=f"look at {self.base_url}/dags/{dag_id}",
                 )
             watch(self.task_states(dag_id, run_id))
@@ -232,11 +232,11 @@ def _checked(response: httpx.Response) -> httpx.Response:
     raise Refused(
         f"Airflow refuses {where} ({response.status_code}): {response.text[:300]}",
         data="nothing was changed",
-        hint="see that the DAG and the run exist, and that who asks may do it (ONLYONCE_AIRFLOW_TOKEN, or a user)",
+        hint="see that the DAG and the run exist, and that the caller may do it (ONLYONCE_AIRFLOW_TOKEN, or a user)",
     )
 
 
-# Pause: a paused DAG starts no run and no further task. A task at work continues to its end; a run is one task, so
+# Pause: a paused DAG starts no run and no further task. A running task continues to its end; a run is one task, so
 # its driver ends as usual. Queued tasks, retries, and backfills that wait for open windows start when the DAG is
 # resumed. Runs at the shell are not held. Nothing is lost meanwhile: input waits in the inbox.
 
@@ -267,7 +267,7 @@ def hold_schedules(pipeline: str, *, held: bool, api: AirflowApi | None = None) 
     return Report(f"{pipeline}: {'paused' if held else 'resumed'}", "pause", facts, shown)
 
 
-# Stop: nothing is killed. A long run ends after the batch at work. A run ends when it has taken in the available
+# Stop: nothing is killed. A continuous run ends after the current batch. A run ends when it has read the available
 # input; it can't be asked to end sooner. Queued tasks, retries, and backfills that wait for open windows start when the
 # pipeline is resumed. A driver whose session broke is not noticed until its next statement connects again.
 
@@ -284,16 +284,17 @@ def stop_runs(
     airflow: Callable[[], AirflowApi] | None = AirflowApi,
     watch: Callable[[list[str]], None] = lambda _: None,
 ) -> Report:
-    """Hold the schedules, then return when nothing of the pipeline is at work; `watch` gets what is, at each look.
+    """Hold the schedules, then return when nothing of the pipeline is running; `watch` gets what still is, at each
+    poll.
 
     Without `airflow`, which opens a session with it, only the drivers in the log are waited for. Raise Retryable if
-    something is still at work after `patience_seconds`.
+    something is still running after `patience_seconds`.
     """
     begun, held = time.monotonic(), ""
     if airflow:
         held = str(hold_schedules(pipeline, held=True, api=airflow()).facts["dags"])
     database = Database(settings.database_url(), "onlyonce-stop", any_format=True)
-    # After its schedule is held, otherwise Airflow would start the next run at once.
+    # After its schedule is held, otherwise Airflow would start the next run immediately.
     asked = LongRuns(database).ask_stop(pipeline)
     while working := [
         *_drivers(database, pipeline),
@@ -317,10 +318,10 @@ def stop_runs(
 
 
 def _drivers(database: Database, pipeline: str) -> Iterator[str]:
-    """Yield the long run while it is alive, the incarnations that have a driver with a session, and the backfills at
-    work."""
+    """Yield the continuous run while it is alive, the incarnations that have a driver with a session, and the running
+    backfills."""
     if (known := LongRuns(database).look(pipeline)) and known.alive:
-        yield f"the long run on {known.driver} has done {known.rounds} rounds"
+        yield f"the continuous run on {known.driver} has done {known.rounds} rounds"
     for query in Health(database).queries():
         if query.pipeline == pipeline and query.at_work:
             yield f"{query.incarnation} has committed batch {query.committed}"
@@ -330,7 +331,7 @@ def _drivers(database: Database, pipeline: str) -> Iterator[str]:
 
 
 def _tasks(dags: list[str], airflow: Callable[[], AirflowApi]) -> list[str]:
-    # A driver that has just been submitted has no session yet, but its task is at work.
+    # A driver that has just been submitted has no session yet, but its task is running.
     with airflow() as session:
         return [
             f"task {task['task_id']} of {dag}, {run_id}"

@@ -146,7 +146,7 @@ globals().update(dags({files}))
 
 
 def dags_folder(airflow_home: Path) -> Path:
-    """Return the project's folder `dags`, or that of the checkout. If neither exists, make one for all pipelines."""
+    """Return the folder `dags` of the project, or of the checkout. If neither exists, make one for all pipelines."""
     projects = project_folders()
     own = projects[0] / "dags" if len(projects) == 1 else None
     for folder in (own, settings.ROOT / "dags"):
@@ -184,7 +184,7 @@ def _new_secrets() -> dict[str, str]:
 
 
 def _connections() -> dict[str, str]:
-    # As JSON: a master such as local[*] or k8s://https://host is no part of a URL.
+    # As JSON: a master such as local[*] or k8s://https://host is not part of a URL.
     spark = {"conn_type": "spark", "host": settings.master(), "extra": {"spark-binary": "spark-submit"}}
     database = _connection_fields(make_url(settings.database_url()))
     return {

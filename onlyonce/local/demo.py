@@ -325,7 +325,7 @@ def _shown(out: Console) -> Iterator[Any]:
         def bar(one: Watched) -> None:
             if one.pipeline not in bars:
                 bars[one.pipeline] = progress.add_task(one.pipeline, said="")
-            # The bar is full when the run has ended: the outputs come after the last line was taken in.
+            # The bar is full when the run has ended: the outputs come after the last line was read.
             total = max(one.lines, one.taken_in) + (0 if one.state in FINAL_STATES else one.lines // 4)
             progress.update(bars[one.pipeline], total=total, completed=one.taken_in, said=one.said())
 

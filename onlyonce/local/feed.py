@@ -70,7 +70,7 @@ def flight_arrivals(records: int | None, seed: int) -> pd.DataFrame:
 
 
 def read_flights() -> pd.DataFrame:
-    """Return all 336,776 rows as the package has them. Raise Refused if it is not installed."""
+    """Return all 336,776 rows of the package. Raise Refused if it is not installed."""
     return pd.read_csv(_data_folder() / "flights.csv.zip", dtype={"carrier": str, "tailnum": str})
 
 
@@ -285,7 +285,7 @@ def json_lines(records: pd.DataFrame) -> np.ndarray:
 def schedule(records: int, files: int, duplicates: float, seed: int) -> list[np.ndarray]:
     """Return for each file the positions of its lines' records, in order.
 
-    Each record is first delivered at its own position. Half of the re-deliveries follow within some twenty records, so
+    Each record is first delivered at its own position. Half of the re-deliveries follow within about twenty records, so
     mostly in the same file. The other half follows about a file later, in some cases several files. Another release of
     numpy may place them elsewhere. Pure.
     """

@@ -45,7 +45,7 @@ class _Deliveries:
 
     payloads  each record as a line of JSON
     ids       the record id of each
-    distinct  how many of the records are no re-deliveries
+    distinct  how many of the records are not re-deliveries
     """
 
     payloads: np.ndarray

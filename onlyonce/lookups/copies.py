@@ -8,7 +8,8 @@ No Spark.
 | <number>-<content>.taken | its age says when a driver last found the table to have this content |
 | <number>-<content>.going | a gc run found that it can't be needed again; from now on it is not used again |
 
-Two drivers at once may give the same number to different contents. So a version is always named by number and content.
+Two drivers at the same time may give the same number to different contents. So a version is always named by number and
+content.
 """
 
 from __future__ import annotations

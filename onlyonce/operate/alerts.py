@@ -72,8 +72,8 @@ def _raised(argv: list[str], *, ask: bool) -> Report:
     if failed:
         raise Retryable(
             f"the alert hook failed for {len(failed)} of {len(raised)} alert(s): {failed[0]}",
-            data="the data is not affected; the others were told",
-            hint="`onlyonce alerts` tries again, and so does the next look; ONLYONCE_ALERT_HOOK names the hook",
+            data="the data is not affected; the other causes were sent",
+            hint="`onlyonce alerts` tries again, and so does the next check; ONLYONCE_ALERT_HOOK names the hook",
         )
     facts = {"raised": len(raised), "told now": told, "cleared": len(cleared), "hook": "set" if tell else "none"}
     title = f"alerts: {len(raised)} raised" if raised else "alerts: none"
@@ -124,7 +124,7 @@ def _look(database: Database, lag_seconds: float, files: list[Path] | None) -> l
 def _tell_all(database: Database, tell: Hook) -> tuple[int, list[str]]:
     """Return how many causes were sent, and why others were not.
 
-    Each report is noted in its own transaction, at once.
+    Each report is noted immediately, in its own transaction.
     """
     told, at = 0, ("", "")
     failed: list[str] = []

@@ -8,7 +8,7 @@ The DAG `onlyonce_audit` and `onlyonce audit` run it. It asks the views five que
 - Has each output read as many (record, window) pairs as receive's kept records give?
 - Has each committed file its final name?
 
-A batch in work has not ended either. So the second and third question count only if the pipeline gave no heartbeat
+A batch in progress has not ended either. So the second and third question count only if the pipeline gave no heartbeat
 for the grace time (`--grace`). Within it a killed run looks like a working run. The records of an output's later
 incarnations are not added up, since a later incarnation begins in the middle of `events`.
 """
@@ -69,7 +69,7 @@ from onlyonce.tables import opening, table_files
 # - ids of the last batches in `events`: with the record catalog, and with the ids of the rows' own columns
 #
 # Tables are read file by file, and only the columns that are counted. So memory grows with the number of batches and
-# windows, not with the number of rows. A difference counts only if a second look finds it too, since the stream
+# windows, not with the number of rows. A difference counts only if a second check finds it too, since the stream
 # continues meanwhile.
 #
 # If the log does not say how many rows a table must have, it is not compared. These are an increment, an upsert without
@@ -86,7 +86,7 @@ Watch = Callable[[str], None]
 
 
 def examine_data(database: Database, declared: Mapping[str, Pipeline], watch: Watch) -> tuple[list[str], list[str]]:
-    """Return the disagreements that two looks have found, and what could not be compared and why."""
+    """Return the disagreements that two checks have found, and what could not be compared and why."""
     left_out: list[str] = []
     first = list(_look(database, declared, watch, left_out))
     if not first:
@@ -223,7 +223,7 @@ def _incomparable(output: Output, state: Mapping[str, Any], windowed: bool) -> s
     if output.sink.write == "upsert" and (
         state["as_they_come"] or not (windowed and "window_start" in output.sink.keys)
     ):
-        return "an upsert puts rows over those of other windows or batches"
+        return "an upsert replaces rows of other windows or batches"
     if output.sink.write == "upsert" and output.is_early and not output.has_early_sessions:
         return "of an early pane the log knows only the rows that have changed last"
     return None
@@ -472,7 +472,7 @@ def findings(seen: Evidence, declared: Mapping[str, Pipeline], grace: int) -> It
 
 
 def unconserved(seen: Evidence, declared: Mapping[str, Pipeline]) -> Iterator[tuple[str, str]]:
-    """Yield (incarnation, finding) of what does not add up, whether a driver is at work or not. Pure."""
+    """Yield (incarnation, finding) of what does not add up, whether a driver is running or not. Pure."""
     for batch in seen.not_conserved:
         yield batch.incarnation, str(batch)
     for output in seen.outputs_and_receive:

@@ -73,7 +73,7 @@ def folded_control_rows(rows: pa.Table) -> pa.Table:
 #
 # Each batch of receive adds a few small files to `events`, one to the manifest of the source, and an entry to the log
 # of each table. Files of commits that no query reads one by one any more are merged into large ones, in order of time.
-# Control rows are folded, and the log entries of such commits are removed. No other row changes, and no stream over the
+# Control rows are merged, and the log entries of such commits are removed. No other row changes, and no stream over the
 # table notices (`tables/rewrite`).
 #
 # The version up to which `events` is compacted is noted in PostgreSQL first. From then on a query that starts at the
@@ -89,7 +89,7 @@ LOG_HOURS = 2.0
 """How long an entry of a table's log stays at least: longer than a reader takes to read a version that it has found.
 
 Each poll and each commit lists the whole log, so its length is a part of a batch's cost. With one entry a minute, a
-day's entries cost some 8 ms.
+day's entries cost about 8 ms.
 """
 
 

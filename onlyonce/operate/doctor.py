@@ -1,7 +1,7 @@
 """Find what is stuck, report what it means and how to repair it, and carry out the safe repairs: `onlyonce doctor`.
 
 It reads the log, the checkpoints and the Delta tables; `onlyonce.core.diagnosis` decides. A finding counts only if a
-second look a moment later has it too, so that unfinished work is no finding. Looking needs no Spark and changes
+second check a moment later has it too, so that unfinished work is not a finding. Looking needs no Spark and changes
 nothing. `onlyonce audit` asks other questions.
 """
 
@@ -76,7 +76,7 @@ DELTA_JAR = re.compile(r"delta-spark_([\d.]+)_[\d.]+-(.+)\.jar")
 
 
 def checkpoints(queries: Sequence[LiveQuery]) -> dict[str, Refused]:
-    """Return what is wrong with the checkpoints of incarnations that have run and have no driver at work."""
+    """Return what is wrong with the checkpoints of incarnations that have run and have no running driver."""
     found = {}
     for query in queries:
         if query.begun is None or query.at_work:
@@ -403,7 +403,7 @@ SECOND_LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Platform:
-    """What the doctor looks at. `only`: the pipeline whose findings were asked for; None: of all."""
+    """What the doctor checks. `only`: the pipeline whose findings were asked for; None: of all."""
 
     database: Database
     pipelines: dict[str, Pipeline]
@@ -412,7 +412,7 @@ class Platform:
 
 
 def main(argv: list[str]) -> Report:
-    """Look, carry out the repairs that were asked for, look again; report the findings that are left.
+    """Check, carry out the requested repairs, check again; report the findings that are left.
 
     Raise DatabaseAway if the log can't be read, and Refused if the database is of a newer version.
     """
@@ -438,7 +438,7 @@ def visit(argv: list[str]) -> Report:
         ]
         found = examine(platform)
     rows = [finding.row() for finding in found]
-    # The page shows what is stuck of all pipelines: a look at one is not kept.
+    # The page shows what is stuck of all pipelines: a check of one pipeline is not kept.
     warnings = _keep(platform, rows) if only is None else []
     facts = {"found": len(found), "repaired": sum(repair["outcome"] == "done" for repair in done)}
     shown = {"findings": rows, "repairs": done}
@@ -447,7 +447,7 @@ def visit(argv: list[str]) -> Report:
 
 
 def examine(platform: Platform) -> list[Finding]:
-    """Return the findings that two consecutive looks have in common."""
+    """Return the findings that two consecutive checks have in common."""
     first = _look(platform)
     if not first:
         return []
@@ -457,15 +457,16 @@ def examine(platform: Platform) -> list[Finding]:
 
 
 def _keep(platform: Platform, rows: list[dict[str, Any]]) -> list[str]:
-    """Note the look for the page. If it can't be noted, return a warning: the findings are reported in any case."""
+    """Store the findings for the page. If it can't be noted, return a warning: the findings are reported in any
+    case."""
     try:
         with Health.once(platform.database) as health:
-            # A database that lacks our tables can't store the look, and the finding says so.
+            # A database that lacks our tables can't store the result, and the finding says so.
             if not missing(health.connection):
                 health.note(rows)
     except (OnlyonceError, DBAPIError) as error:
         reason = str(getattr(error, "orig", error)).partition("\n")[0]
-        return [f'this look could not be noted ({reason}): the page "onlyonce" shows the one before']
+        return [f'this check could not be noted ({reason}): the page "onlyonce" shows the one before']
     return []
 
 

@@ -4,8 +4,8 @@ It removes the pipeline's rows in the log and its own folder: `events`, manifest
 archive and the tables of its sinks stay; `--tables` removes the tables too. Without `--yes` it only reports what would
 be removed and what would stay. If it is killed, the same command finishes (docs/specification/drop.md).
 
-An unknown name is no error, since a dropped pipeline is unknown too. A live driver without a session may leave files,
-but can commit nothing.
+An unknown name is not an error, since a dropped pipeline is unknown too. A live driver without a session may leave
+files, but can commit nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Find the lines of input that an erasure means, in files and objects, and blank the lines in files.
+"""Find the lines of input that an erasure selects, in files and objects, and blank the lines in files.
 
 A condition names columns of the pipeline. If a pipeline has several sources, each has its own columns. A pipeline's
 column that renames a source's column, or is a constant, can be compared with a line. A computed column can't, so lines
@@ -113,7 +113,8 @@ class Lines:
     """A file with records to erase: the bytes [first, until) of each.
 
     with_quotes  whether their quotes stay
-    ids          the values of the record id columns of each line that is a record; None if lines don't show them
+    ids          the values of the record id columns of each line that is a record; None if the lines don't have these
+                 columns
     """
 
     path: Path
@@ -143,7 +144,8 @@ def found_in_files(pipeline: Pipeline, condition: Condition) -> list[Lines]:
 
 
 def _ids(file: IO[bytes], places: list[tuple[int, int]], source: Pipeline) -> frozenset[tuple[str, ...]] | None:
-    """Return the values of the record id columns of the lines, as they are written; None if lines don't show them.
+    """Return the values of the record id columns of the lines, as they are written; None if the lines don't have these
+    columns.
 
     A line that does not have them all counts as a record of its own, by its position.
     """
@@ -182,8 +184,8 @@ def blank_files(lines: Lines) -> None:
     except (FileNotFoundError, NoFile) as error:
         raise Retryable(
             f"the input file {lines.path} was there a moment ago, and is no file any more: {error.strerror}",
-            data="what was erased stays erased; nothing was read from what is there now",
-            hint="run the same command again: it goes on with the files that are there",
+            data="what was erased stays erased; nothing was read from the present files",
+            hint="run the same command again: it continues with the present files",
         ) from error
     for first, until in lines.places:
         content[first:until] = content[first:until].translate(SPACES_AND_QUOTES if lines.with_quotes else SPACES)
@@ -307,7 +309,8 @@ def input_places(
     return found
 
 
-# Objects of an inbox in a store are only found, compressed ones too, since nothing is erased before they are taken in.
+# Objects of an inbox in a store are only found, compressed ones too, since nothing is erased before a run has read
+# them.
 #
 # They stay: a rewritten object has another ETag, so the manifest would refuse it as replaced. The search at the end
 # names them, and a person deletes them. An object that is replaced meanwhile raises Changed.

@@ -1,4 +1,4 @@
-"""Find the records of `events` that an erasure means, remove them, and choose the windows to compute again.
+"""Find the records of `events` that an erasure selects, remove them, and choose the windows to compute again.
 
 No Spark.
 """
@@ -92,7 +92,7 @@ def remove_records(
 ) -> None:
     """Remove the records of batches that no stream reads again, in one commit, counted by batch and fate before it.
 
-    Their files are deleted from the disk at once.
+    Their files are deleted from the disk immediately.
     """
     app_id = stored_names.housekeeping(instance, stored_names.RETENTION_BY)
     last = Compactions(database).last_in(instance, erasure.upto)
@@ -153,7 +153,7 @@ def meant(pipeline: Pipeline, condition: Condition) -> Gone:
 
 
 def _line(raw: str, reason: str) -> bytes:
-    """Return an invalid line as an input file has it. A line that is not UTF-8 is in `events` in hexadecimal."""
+    """Return an invalid line as it was in an input file. A line that is not UTF-8 is in `events` in hexadecimal."""
     return bytes.fromhex(raw) if reason.startswith(line_values.NOT_UTF8) else raw.encode("utf-8", "surrogatepass")
 
 
@@ -197,7 +197,7 @@ def windows_upto(scope: Scope, pipeline: Pipeline, records: Records) -> int:
             closed = Backfills(scope).reach(instance, root.name).closed_until(root)
             last = max(root.window.last_end(to_micros(time) or 0) for time in records.times)
             if closed is None or closed < last:
-                raise _wait(pipeline, f"output {root.name} has open windows with them, and its stream keeps those")
+                raise _wait(pipeline, f"output {root.name} has open windows with these records, which its stream keeps")
     return least
 
 

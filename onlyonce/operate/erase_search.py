@@ -53,7 +53,7 @@ from onlyonce.tables.checkpoint import NotDecoded
 SEEN = re.compile(r"([1-9]\d*) dead row versions cannot be removed yet")
 GO = {
     "alerts": "the alert deletes them once their cause has gone",
-    "long_runs": "the next long run of the pipeline replaces them",
+    "long_runs": "the next continuous run of the pipeline replaces them",
     "looks": "the next onlyonce doctor replaces them",
     "rejected": "an onlyonce backfill of their windows replaces them, and keep_events removes them",
 }
@@ -78,7 +78,7 @@ def found_stored(database: Database, pipeline: Pipeline, mentions: Mentions) -> 
 
 
 def rewrite_stored(database: Database) -> None:
-    """Write the platform's tables from which an erasure deletes into new files.
+    """Rewrite the platform's tables from which an erasure deletes rows, into new files.
 
     PostgreSQL leaves deleted rows on the pages of a table and of its indexes; VACUUM FULL makes new files without them.
     Columns with values of records have no statistics, so only the tables are rewritten. Raise Retryable while an
@@ -106,7 +106,7 @@ def _rewritten(connection: Connection) -> None:
 
 # The decoders: how each format is known, and what counts as a part that mentions a condition.
 #
-# - Parquet, known by `PAR1`: a part is a row. Least and largest values in its footer are values of rows.
+# - Parquet, known by `PAR1`: a part is a row. Smallest and largest values in its footer are values of rows.
 # - Avro, known by `Obj\x01`: a part is a record.
 # - Spark's state (changelog, delta, snapshot), known by `LZ4Block` or Zstandard: a part is the decompressed file.
 # - a snapshot of RocksDB, known as zip: a part is a file in it.
@@ -407,8 +407,8 @@ def _no_link(file: File) -> File:
 #
 # - Spark's state of an output: a new incarnation begins, which reads `events` without the records; checkpoints of
 #   closed incarnations are deleted.
-# - Delta tables of outputs, and `events`: VACUUM removes all old versions of outputs at once; least and largest values
-#   are removed from the log.
+# - Delta tables of outputs, and `events`: VACUUM removes all old versions of outputs at once; smallest and largest
+#   values are removed from the log.
 # - temporaries of a FileSink (`.pending`): deleted, unless an attempt may still commit them.
 # - files of killed writers (`.partial`): deleted.
 # - logs in the home: the line is overwritten with spaces.

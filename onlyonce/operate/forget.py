@@ -163,7 +163,7 @@ class Found:
         """Return how many records of `events` have no line among the lines found.
 
         A copy in the archive is not counted twice. A re-delivered record has several lines and one row, so its lines
-        must not stand for those of another record: kept records are compared by their ids too.
+        must not be counted for another record: kept records are compared by their ids too.
         """
         by_name: dict[tuple[str, str], int] = {}
         for one in self.files:
@@ -177,7 +177,7 @@ class Found:
 
 
 def refuse_in_use(database: Database, pipeline: Pipeline, found: Found) -> None:
-    """Raise Refused if a driver is at work. Raise Retryable if records are still to be taken in or sent."""
+    """Raise Refused if a driver is running. Raise Retryable if records still wait to be read or sent."""
     busy = Erasures(database).at_work(pipeline.name)
     if busy:
         raise Refused(
@@ -242,8 +242,8 @@ LEFT = "what is left"
 def main(argv: list[str]) -> Report:
     """Forget once; without --yes report what would be forgotten, and what would stay.
 
-    Raise Refused for a condition, or while a driver is at work. Raise Retryable while a stream is still to read the
-    records or to close their windows.
+    Raise Refused for a condition, or while a driver is running. Raise Retryable while a stream has not yet read the
+    records or closed their windows.
     """
     asked = parse("forget", argv)
     logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)

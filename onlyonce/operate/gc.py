@@ -68,7 +68,8 @@ def fold_sums(database: Database) -> int:
 
 
 def note_final(database: Database) -> None:
-    """Note for each life of an output the batch up to which all its windows are final. Call it after `fold_sums`."""
+    """Note for each incarnation of an output the batch up to which all its windows are final. Call it after
+    `fold_sums`."""
     for incarnation, first, upto in Retention(database).unsettled():
         after: int | None = first
         while after is not None and after < upto:
@@ -80,7 +81,7 @@ def note_final(database: Database) -> None:
 # default.
 #
 # A file is moved when every batch that read it is committed. This holds for each declared pipeline that lists its
-# inbox, and for each instance that registered it. No file is moved while a bounded run is at work, or while a pipeline
+# inbox, and for each instance that registered it. No file is moved while a bounded run is running, or while a pipeline
 # that lists the inbox has never run. Files that grow are never moved. A file that was replaced under its name stays, so
 # that the next run refuses it.
 #

@@ -1,4 +1,4 @@
-"""Find what is still in use: batches under way over `events`, staged rows, and files that an instance has taken in.
+"""Find what is still in use: batches under way over `events`, staged rows, and files that an instance has read.
 
 A reader that began a while ago may want files that were in the table then. A query that was killed may begin its batch
 again at any time. So both hold the files and the log of the table. No Spark. A checkpoint that can't be read raises
@@ -78,7 +78,7 @@ def _incarnations(database: Database, instance: str) -> list[tuple[LiveIncarnati
 
 # Staged rows (stable input) are read only by a replay of their batch, and a committed batch is not replayed. They stay
 # for one more day, for people who want to look at them. The table's log keeps its transaction numbers; the files are
-# removed after Delta's own week for old readers. If another writer is at work on a table, the table is left for the
+# removed after Delta's own week for old readers. If another writer is running on a table, the table is left for the
 # next time.
 
 
@@ -113,7 +113,7 @@ def _remove(one: Settled, path: Location, *, at_once: bool) -> int:
     return int(done["num_removed_files"])
 
 
-# Files of an inbox that an instance has taken in, by the manifest of its source and by the log. Only the files that
+# Files of an inbox that an instance has read, by the manifest of its source and by the log. Only the files that
 # still exist are looked up, however many have come and gone.
 
 

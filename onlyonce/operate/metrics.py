@@ -51,7 +51,7 @@ class Metric:
 
     @property
     def prometheus(self) -> str:
-        """Return its name as Prometheus has it: with the unit, and `_total` if it counts."""
+        """Return its name in Prometheus's form: with the unit, and `_total` if it counts."""
         unit = {"s": "_seconds", "By": "_bytes"}.get(self.unit, "")
         return self.name.replace(".", "_") + unit + ("_total" if self.kind == "counter" else "")
 
@@ -229,7 +229,7 @@ def read(database: Database) -> dict[str, list[Row]]:
 
 
 def table(figures: Figures) -> list[dict[str, Any]]:
-    """Return all metrics with their present values, named as Prometheus has them. For `onlyonce metrics`."""
+    """Return all metrics with their present values, under their names in Prometheus. For `onlyonce metrics`."""
     empty = dict.fromkeys((*LABELS, "fate", "state"))
     found: list[dict[str, Any]] = [{"metric": UP.replace(".", "_"), "value": int(figures.up()), **empty}]
     for metric in METRICS:

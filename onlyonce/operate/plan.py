@@ -83,9 +83,9 @@ def _half_written_told(
     )
 
 
-# Outputs whose open windows are kept otherwise than the settings say. Spark reads from the checkpoint where a query
-# keeps its state and in how many partitions, so only a new incarnation changes it. A cluster's own settings are not
-# read.
+# Outputs whose open windows are kept in another way than the settings say. Spark reads from the checkpoint where a
+# query keeps its state and in how many partitions, so only a new incarnation changes it. A cluster's own settings are
+# not read.
 
 
 def kept_state_told(instance: str, staying: Iterable[Ran]) -> list[str]:

@@ -64,7 +64,7 @@ def with_backlog(
 
 
 def in_words(stages: Sequence[Row], at_work: Collection[str]) -> list[str]:
-    """Return the unread input of each pipeline in words, and what to do if no driver of the pipeline is at work.
+    """Return the unread input of each pipeline in words, and what to do if no driver of the pipeline is running.
 
     `stages`: the rows that `with_backlog` returns. `at_work`: the pipelines with a driver.
     """

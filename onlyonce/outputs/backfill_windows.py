@@ -230,7 +230,7 @@ def _now(context: RunContext, root: Output, span: Span) -> str:
 # session of the span touches the edge of the rows. A session that late rows have changed may reach out of the span.
 # Then the span is widened to the old sessions that the changed one replaces, whose rows would otherwise stay.
 #
-# A function may leave out sessions with few records, so the edges are those of its sessions before that
+# A function may leave out sessions with few records, so the edges are the edges of its sessions before that
 # (`every_session`).
 
 
@@ -366,7 +366,7 @@ def backfill(
             made = replace(made, rows=pane_numbers.numbered(root, made.rows, last), last=last)
         batch = _batch(context, query, number, request, reach)
         panes, writers = _write_span(seeing, query, chain, todo, batch, made, held)
-        # The log counted each pair when the stream met it. Counting again would read all rows once more.
+        # The log counted each pair when the stream met it. Counting again would read all rows again.
         met = made.counts or Backfills(query.database).met(request.instance, request.output, made.span, reach.consumed)
         written = panes[root.name]
         counts = met | {"windows": written.num_rows, "rows": pc.sum(written.column("rows")).as_py() or 0}

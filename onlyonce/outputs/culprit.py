@@ -1,7 +1,7 @@
 """Find the record at which a user's function fails, and where it was read: file and position, or partition and offset.
 
 The record is found by halving the records of the failed batch. `events` does not store where a kept record was read.
-The log knows what the record's batch has read, so that input is read once more and searched for the record. It is
+The log knows what the record's batch has read, so that input is read again and searched for the record. It is
 searched by id and by event time, because records with the same id may have come in one batch.
 """
 
@@ -84,7 +84,7 @@ def _known(pipeline: Pipeline, rows: DataFrame, record: dict[str, Any], ingestio
 # Find the record: halve the batch's records until the function fails with one record alone.
 #
 # Only a batch that has failed is searched, and for a limited time, so that the run ends soon. Records are halved by
-# their ids, which are hashes, so some twenty tries find one in a million. If no single record is the cause, the error
+# their ids, which are hashes, so about twenty tries find one in a million. If no single record is the cause, the error
 # stays as it is.
 
 

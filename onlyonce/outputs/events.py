@@ -203,7 +203,7 @@ def read_before(context: RunContext, query: Query, start: int) -> int:
 def restart_without(
     context: RunContext, query: Query, root: Output, rows: DataFrame, but: str, since: int | None = None
 ) -> DataFrame:
-    """Return the rows whose windows no incarnation but the incarnation `but` has made final."""
+    """Return the rows whose windows no incarnation except the incarnation `but` has made final."""
     if not root.has_windows or isinstance(root.window, Session):
         return rows
     after = None if since is None else at_close.closed_at(context, root, since)
@@ -251,11 +251,11 @@ Offset = dict[str, Any]
 
 @dataclass(frozen=True)
 class Part:
-    """A batch of a first reading.
+    """A batch of an output's first reading of `events`.
 
     number     the batch
     versions   of `events` that it reads
-    files      how many files of the snapshot Spark is to take for it
+    files      how many files of the snapshot Spark must take for it
     last       whether it is the last step: the parts before it have read the whole snapshot
     before     the position at which the part before has ended
     """
@@ -268,7 +268,7 @@ class Part:
 
 
 def next_part(context: RunContext, query: Query, start: int) -> Part | None:
-    """Return what a query reads in its next or repeated batch; None if that is no part of a first reading.
+    """Return what a query reads in its next or repeated batch; None if that is not part of a first reading.
 
     `start` is the version of `events` from which a query without a batch reads.
     """
@@ -447,7 +447,7 @@ def watch_backlog(context: RunContext, query: Query, on_batch: OnBatch) -> OnBat
     """Return the work of a batch, which raises Again after a batch if the next one would be too large.
 
     Only a query that stays up raises it. The log has the end of the batch and Spark's checkpoint has not, so the batch
-    is consumed once more.
+    is consumed again.
     """
 
     def work(frame: DataFrame, batch_id: int) -> None:

@@ -1,7 +1,7 @@
 """Which versions of its lookups an output's batch sees. The batch row fixes them; docs/specification/lookups.md.
 
 A query is started with one version of each table. If the log has the batch that Spark will run first, its row names the
-versions: that batch is tried again, or its rows are consumed once more. Otherwise the newest versions are used. If a
+versions: that batch is tried again, or its rows are consumed again. Otherwise the newest versions are used. If a
 table has a newer version before a later batch of the same start begins, the query ends and starts again.
 """
 
@@ -66,8 +66,8 @@ def versions_as_begun(context: RunContext, query: Query, root: Output, versions:
 def watched_lookups(context: RunContext, root: Output, on_batch: OnBatch) -> OnBatch:
     """Return the work of a batch of a query that was started with these versions.
 
-    Before any but the first batch, raise Again if a table has a newer version. Nothing of that batch has begun, so it
-    is the first of the next start. A first batch long after the start is treated the same. The log does not name the
+    Before any batch except the first, raise Again if a table has a newer version. Nothing of that batch has begun, so
+    it is the first of the next start. A first batch long after the start is treated the same. The log does not name the
     versions yet, and gc removes versions that the log does not name.
     """
     lookups, begun, started = context.pipeline.lookups(root), count(), time.monotonic()

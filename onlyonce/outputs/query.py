@@ -441,7 +441,7 @@ def _write(
 ) -> tuple[pa.Table, int]:
     """Write one output's rows.
 
-    Return the number of rows of each window, and how many rows were written once more than they should be.
+    Return the number of rows of each window, and how many rows were written more than once.
     """
     lengths = step.writer.lengths()
     found = results.measured(rows, step.output.sink, lengths)

@@ -45,7 +45,7 @@ NO_INCARNATION = ""
 
 
 def finish(context: RunContext, query: Query, root: Output, number: int) -> None:
-    """Write what is missing of the begun batch `number` of a query, and end it.
+    """Write the missing rows of the begun batch `number` of a query, and end the batch.
 
     The driver of `query` must have the highest epoch in each database to which it may commit. Raise Refused if the
     batch can't be computed from `events`, or began under another declaration. Raise InvariantBroken if a sink has other

@@ -91,7 +91,7 @@ def prepare_lines(
 
     An invalid row has its line as received; an expired row's line is made from its columns. Each line is parsed as
     receive will parse it. Records that are already kept must be left out here: receive could not recognise a record
-    whose id was collected. The lines are written to `out` if it is given; nothing else is written.
+    whose id was removed. The lines are written to `out` if it is given; nothing else is written.
     """
     with ExitStack() as held:
         values = results.hold(held, _values(spark, pipeline, table, kind, sets))

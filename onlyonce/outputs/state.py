@@ -77,7 +77,7 @@ class Alone:
         """Return the processor's rows for a key with these records."""
         mine = copy.deepcopy(self._processor)
         # The tester calls `init` with its state in memory, and fires the timers. The records are passed without it: it
-        # would drop those that it takes for late, row by row.
+        # would drop records that it takes for late, row by row.
         tester = spark_tester()(_OfTester(mine), timeMode="EventTime", eventTimeExtractor=lambda _: 0)
         tester.handle.setGroupingKey(key)
         frames = list(mine.handleInputRows(key, iter([in_order(iter([records]))]), TimerValues(0, 0)))

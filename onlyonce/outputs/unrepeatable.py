@@ -2,7 +2,7 @@
 
 The analysed plan is walked from its leaves up. A value that may differ marks the column that it becomes, and each
 column that is computed from it. If a marked column, or the expression itself, stands in a filter or a join, it decides
-which rows there are. A chance value does so in each operator that is no projection, such as a grouping.
+which rows there are. A chance value does so in each operator that is not a projection, such as a grouping.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _is_barrier(name: str, expression: Any) -> bool:
 
 
 def _is_ordered(name: str, expression: Any) -> bool:
-    """Return whether an aggregate that has the option of an order is given one."""
+    """Return whether an aggregate that accepts an order has one."""
     if name == "ListAgg":
         return not expression.orderExpressions().isEmpty()
     return name == "Mode" and not expression.reverseOpt().isEmpty()

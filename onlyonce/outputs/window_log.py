@@ -4,7 +4,7 @@ It stores how many (record, window) pairs the batch met, which pairs were reject
 A trigger decides from it which panes a batch writes.
 
 The driver counts pairs from two columns of the batch's data files. That is cheaper than a Spark job: a million records
-take some 0.1 s of a core. Spark's executors count a large batch (`windows.counted`), and rows whose files are
+take about 0.1 s of a core. Spark's executors count a large batch (`windows.counted`), and rows whose files are
 compacted, which only the table has.
 """
 
@@ -140,9 +140,10 @@ def written(
 ) -> Windows:
     """Return what is known of the windows from this batch on, by output.
 
-    A window is final when it has closed. If the batch writes closing windows, that is at once. Else it is final once
-    `events` is read so far that no record in time can follow. For a join, what the batches before have read decides,
-    since rows without a partner come a batch later. The same holds for a processor, because of its timers' rows.
+    A window is final when it has closed. If the batch writes closing windows, it does so immediately. Else it is final
+    once `events` is read so far that no record in time can follow. For a join, what the batches before have read
+    decides, since rows without a partner come a batch later. The same holds for a processor, because of its timers'
+    rows.
 
     fired   the panes that the batch has written, if the output has a trigger
     """

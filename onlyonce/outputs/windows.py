@@ -62,7 +62,7 @@ def leaving_chain(window: Chained, at: str = THROUGH) -> list[str]:
 
 
 def chained_before(rows: DataFrame, window: Chained) -> DataFrame:
-    """Return the records as the output before has them: in its windows."""
+    """Return the records in the windows of the output before."""
     found = rows.withColumn(OO_WINDOW, F.col(f"{THROUGH}.window"))
     if isinstance(window.upstream, Chained):
         return found.withColumn(THROUGH, F.col(f"{THROUGH}.before"))
@@ -80,7 +80,7 @@ BARRIER = f"case when spark_partition_id() >= 0 then {OO_KIND} <> '{CONTROL}' el
 """Removes control rows after the watermark node.
 
 The optimizer would push an ordinary filter below that node, so that the watermark would never see the control rows.
-This expression it can't move or fold.
+Spark can't move this expression, nor compute it in advance.
 """
 
 CHECKED = (date(2000, 1, 1), date(2040, 1, 1))

@@ -73,7 +73,7 @@ class Spill:
         self._file.close()
 
     def kept(self, part: Part, records: pa.RecordBatch) -> Part:
-        """Return what reads a part's records once more.
+        """Return what reads a part's records again.
 
         Records in memory are written here; a block stays in its own file.
         """
@@ -100,7 +100,8 @@ KINDS = {
 
 
 def exactly_once(work: Work, stamp: Stamp, folder: Location, *, bounded: bool) -> Task:
-    """Return the task that judges a partition, commits its unit, and writes the control row and all but duplicates.
+    """Return the task that judges a partition, commits its unit, and writes the control row and all rows except
+    duplicates.
 
     The control row has the frontier after the batch, as far as this task knows. In a bounded run it has the frontier
     that was known before the batch.
@@ -298,7 +299,7 @@ def _records(batches: Batches, reader: Reader, schema: pa.Schema, left: Left) ->
 # docs/specification/receive.md.
 #
 # A parser makes a record that it can't read `invalid`, so such a record is not expected. But one would stop its
-# pipeline for good: each run would fail at the same batch. A record that ends the whole process is not found.
+# pipeline for good: each run would fail at the same batch. The search can't find a record that ends the whole process.
 #
 # Only an error that the platform does not know counts as a cause. The database, a broker, a vanished file and a newer
 # driver have errors of their own. A record is refused only if it fails alone when it is read and written to a folder

@@ -135,13 +135,13 @@ def count(files: list[Location]) -> int:
 
 
 def rows_as_of(context: RunContext, version: int) -> DataFrame:
-    """Return the rows of all kinds but control that batches of receive have put into `events` up to a version."""
+    """Return the rows of all kinds except control that batches of receive have put into `events` up to a version."""
     last = Compactions(context.database).last_in(context.instance, version)
     return rows_upto(context.spark, context.events, last)
 
 
 def rows_upto(spark: SparkSession, path: Location, last: Mapping[str, int]) -> DataFrame:
-    """Return the rows of all kinds but control of these incarnations of receive, each incarnation up to its batch in
+    """Return the rows of all kinds except control of these incarnations of receive, each incarnation up to its batch in
     `last`.
     """
     return spark.read.format("delta").load(str(path)).filter((F.col(OO_KIND) != CONTROL) & rows_in_batches(last))

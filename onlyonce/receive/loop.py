@@ -352,7 +352,7 @@ def _write_marker(
         commit = tables_commit.Commit(
             app_id, number, stored_names.numbered(app_id, number), query.driver.epoch, after.content
         )
-        # Control rows of a marker have a negative number, so they differ from those of each batch.
+        # Control rows of a marker have a negative number, so they differ from the control rows of each batch.
         version = events.add_control(context.events, commit, query.incarnation, -number, after, datetime.now(UTC))
         passing("marker-after-delta")
         WatermarkMarkers(query.database).end(query.driver, number, version)

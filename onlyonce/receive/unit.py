@@ -87,7 +87,7 @@ def judge(work: Work) -> Callable[[Iterator[Columns]], Iterator[Verdict]]:
         if not sizes:
             return
         place = replace(work.place, partition=_partition(records))
-        # One session for both: opening one costs 10 ms of CPU time, as much as looking up some hundred thousand ids.
+        # One session for both: opening one costs 10 ms of CPU time, as much as looking up a few hundred thousand ids.
         with session_of(work.database, _unit(place)) as database:
             here = replace(work, database=database, place=place)
             fates, counts = _fates(here, records)

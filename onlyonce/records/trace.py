@@ -66,7 +66,7 @@ NEVER_SEEN = (
     "no row of `events` and no chunk of the catalog has this id. It never came, or waits in a file that no run has "
     "taken in (onlyonce run {pipeline} --dry-run), or was on a line or in a file that could not be read (onlyonce "
     "invalid {instance})",
-    "a duplicate leaves no row but that of its first delivery, which would be here; unless it was kept under other "
+    "a duplicate leaves only the row of its first delivery, which would be here; unless it was kept under other "
     "record_id columns, or its rows were removed by hand. Ids older than the dedup horizon are collected from the "
     "catalog",
 )
@@ -171,7 +171,8 @@ def _of_ids(instance: str, ids: list[RecordId], columns: list[str] | None) -> li
 
 
 def _of_lines(instance: str, values: dict[str, str], columns: list[str] | None) -> list[Row]:
-    """Return the invalid lines with these values for the id columns, found as text: most are no valid JSON."""
+    """Return the invalid lines with these values for the id columns, found as text, since most of these lines are not
+    valid JSON."""
     fields = values.items()
     patterns = [rf'"{re.escape(column)}"\s*:\s*"?{re.escape(value)}(["\s,}}]|$)' for column, value in fields]
     return _matching(instance, patterns, columns)

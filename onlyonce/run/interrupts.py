@@ -1,4 +1,4 @@
-"""End a run by a signal between two batches, and say at once that it was heard."""
+"""End a run by a signal between two batches, and say immediately that it was received."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 
 class Interrupts:
-    """Call `ask` on the first of some signals inside the block. A second signal ends the process at once.
+    """Call `ask` on the first of some signals inside the block. A second signal ends the process immediately.
 
     Only the main thread gets signals, so in another thread the block changes nothing.
     """
@@ -43,9 +43,9 @@ class Interrupts:
             raise Stopped from None
 
     def started(self) -> None:
-        """Note that Spark has started, and take the signals from it: its handler would cancel the batch at work.
+        """Note that Spark has started, and take the signals from it: its handler would cancel the current batch.
 
-        Until then a signal ends the block at once, since nothing is begun.
+        Until then a signal ends the block immediately, since nothing is begun.
         """
         self._starting = False
         if not self._heard:

@@ -1,4 +1,5 @@
-"""Run a pipeline's queries: once (receive, due watermark markers, the outputs), or as a long run, where all stay up.
+"""Run a pipeline's queries: once (receive, due watermark markers, the outputs), or as a continuous run, where all stay
+up.
 
 An output that fails does not stop the others. If receive fails, no output begins, since the log does not vouch for what
 an unfinished batch has left in `events`.
@@ -124,8 +125,8 @@ class _Failures:
             raise ends_with({name: self._by_output[name] for name in order if name in self._by_output})
 
 
-# The wait of a chained output in a long run: the output before must have read and written all that its batch needs.
-# docs/specification/long-run.md. In a run that ends, outputs have their turns in order and need not wait.
+# The wait of a chained output in a continuous run: the output before must have read and written all that its batch
+# needs. docs/specification/long-run.md. In a run that ends, outputs have their turns in order and need not wait.
 
 
 def await_written(context: RunContext, root: Output, query: Query, upto: int, down: Container[str]) -> None:
@@ -163,7 +164,7 @@ def _has_written(database: Database, instance: str, before: Output, upto: int) -
     return next(first_open) >= next(first_open)
 
 
-# The outputs of a long run that stand still. docs/specification/long-run.md.
+# The outputs of a continuous run that stand still. docs/specification/long-run.md.
 
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
@@ -222,7 +223,7 @@ class Down:
         self._tell({name: first_line(error) for name, error in self.found.items()})
 
 
-# A long run: receive and the outputs are started once, stay up, and run at the same time.
+# A continuous run: receive and the outputs are started once, stay up, and run at the same time.
 # docs/specification/long-run.md.
 #
 # A run that ends does things in order. Here three rules replace that order:
@@ -237,7 +238,7 @@ class Down:
 LEAST_SECONDS, MOST_SECONDS = 0.1, 1.0
 """How long a query waits before it checks again whether its table has a new version."""
 
-THREAD = "query of a long run"
+THREAD = "query of a continuous run"
 
 VOUCHED_FOR = tuple(stored_names.transaction("", by) for by in (stored_names.EVENTS_BY, stored_names.MARKER_BY))
 """The endings of the transaction ids of commits to `events` for which the log vouches."""
@@ -281,7 +282,7 @@ def up(
     except Exception as error:
         failures.append(error)
     finally:
-        ask_stop()  # if Ctrl-C is pressed twice, the block ends at once without waiting for the queries
+        ask_stop()  # if Ctrl-C is pressed twice, the block ends immediately without waiting for the queries
     for thread in threads:
         thread.join()
     if down.found and all(isinstance(error, Stopped) for error in failures):
@@ -315,7 +316,9 @@ def _stay_up(context: RunContext, root: Output, down: Down) -> None:
     while True:
         try:
             _stay(context, root, down)
-            raise Retryable("a query of the long run ended without an error message", hint="run the same command again")
+            raise Retryable(
+                "a query of the continuous run ended without an error message", hint="run the same command again"
+            )
         except (Stopped, Superseded):
             raise
         except Exception as error:
@@ -333,7 +336,7 @@ class _Looks:
         self._done: dict[str, int] = {}
 
     def look(self) -> bool:
-        """Register new input once all earlier input is taken in, and close what is due.
+        """Register new input once all earlier input is read, and close what is due.
 
         Return whether each query has made progress since the last call that returned True, or has nothing to do.
         Outputs that stand still don't count.
@@ -407,8 +410,8 @@ def _vouched(context: RunContext, versions: results.Versions) -> bool:
 
 def _include_late(context: RunContext, root: Output) -> None:
     for span in events.late_windows_of_stream(context.database, context.pipeline, context.instance, root):
-        # If the run is asked to stop, or windows are not written yet, fold later: after the next batch, or by the next
-        # run.
+        # If the run is asked to stop, or windows are not written yet, backfill later: after the next batch, or by the
+        # next run.
         with suppress(Stopped, OpenWindows):
             context.between_batches()
             backfill.backfill(context, root, span, "late rows")

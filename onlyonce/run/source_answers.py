@@ -26,7 +26,7 @@ def stored_after_batches(context: RunContext) -> Iterator[None]:
     """Ask the sources after each batch of receive and store their answers, until the block exits.
 
     Quick batches share an answer: there is one request in KEPT_SECONDS at most, and fewer if a source takes long. After
-    the last batch the sources are asked once more, and the exit waits for that no longer than a source may take. A
+    the last batch the sources are asked again, and the exit waits for that no longer than a source may take. A
     bounded run stores no answer: it does not commit the stream's input.
     """
     if context.bounded:
@@ -51,7 +51,7 @@ def _store_until_end(context: RunContext) -> None:
             return
         asked_after, began = committed.number, time.monotonic()
         _store(context, database)
-        # A long manifest takes long to read: asking takes a twentieth of the time at most.
+        # A long manifest takes long to read, so the driver spends at most a twentieth of its time on asking.
         committed.wait_for_end(max(backlog.KEPT_SECONDS, 20 * (time.monotonic() - began)))
 
 

@@ -1,4 +1,4 @@
-"""Entry point: run a pipeline once, bounded or as a long run, possibly after standing by for another driver.
+"""Entry point: run a pipeline once, bounded or as a continuous run, possibly after standing by for another driver.
 
 The DAG `<pipeline>_stream` and `onlyonce run` run it. The report is read from the log afterwards.
 """
@@ -64,7 +64,7 @@ LOOK_SECONDS = 0.2
 
 
 class Place:
-    """The place of a pipeline's long run: a lock that its driver's session holds.
+    """The exclusive right to be a pipeline's continuous run: a lock that its driver's session holds.
 
     By its heartbeat a driver counts as lost only after some beats. PostgreSQL releases a session lock as soon as the
     process ends, however it ends. So the next driver need not wait, and a driver that stands by has Spark started
@@ -116,9 +116,9 @@ def wait_for_turn(database: Database, instance: str, place: Place) -> bool:
         time.sleep(LOOK_SECONDS)
 
 
-# A long run: one driver that takes in input until it is asked to stop. Its row in the log is kept here; its queries are
-# in `onlyonce.run.queries`. It polls for new input at an interval. A round is a poll after which each query has made
-# progress, or had nothing to do. docs/specification/long-run.md.
+# A continuous run: one driver that reads input until it is asked to stop. Its row in the log is kept here; its
+# queries are in `onlyonce.run.queries`. It polls for new input at an interval. A round is a poll after which each query
+# has made progress, or had nothing to do. docs/specification/long-run.md.
 
 
 class LongRun:
@@ -196,9 +196,10 @@ class LongRun:
 def held_long_run(
     database: Database, instance: str, run_id: str, every: timedelta, place: Place | None = None
 ) -> Iterator[LongRun]:
-    """Hold the pipeline's place for a long run. A stop, by the log or by a signal, ends the block without an error.
+    """Hold the pipeline's place for a continuous run. A stop, by the log or by a signal, ends the block without an
+    error.
 
-    However the block ends, its heartbeat stops. Raise Superseded if another long run is alive, and what the block
+    However the block ends, its heartbeat stops. Raise Superseded if another continuous run is alive, and what the block
     raises: the log then has that error as the run's end.
     """
     name = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
@@ -213,7 +214,7 @@ def held_long_run(
         with suppress(Stopped), mine.signals:
             yield mine
     except BaseException as error:
-        with suppress(OnlyonceError):  # if the log is away, its missing heartbeat shows the same
+        with suppress(OnlyonceError):  # if the log is unreachable, its missing heartbeat shows the same
             mine.end(error.exit_code if isinstance(error, OnlyonceError) else 1, first_line(error))
         raise
     else:
@@ -263,7 +264,7 @@ def arguments(argv: list[str]) -> Namespace:
     if asked.continuous:
         refuse_other_options(close=asked.close, bounded=asked.bounded, dry_run=asked.dry_run)
     elif asked.standby:
-        raise Refused("--standby is for a long run", data="nothing was read or written", hint="add --continuous")
+        raise Refused("--standby is for a continuous run", data="nothing was read or written", hint="add --continuous")
     return asked
 
 
@@ -378,7 +379,7 @@ def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: Name
 def _stand_by(
     pipeline: Pipeline, instance: str, database: Database, asked: Namespace, place: Place
 ) -> RunContext | None:
-    """Return the prepared context of a driver that takes another's place; None if it is not to take the place."""
+    """Return the prepared context of a driver that takes another's place; None if it must not take the place."""
     context = _context(pipeline, instance, database, asked)
     context.spark.range(1).count()  # Spark's first job initialises much that the next jobs need
     return context if wait_for_turn(database, instance, place) else None
@@ -441,7 +442,8 @@ def _before_spark(pipeline: Pipeline, instance: str, database: Database) -> dict
 def _refused(pipeline: Pipeline, wrong: Mapping[str, BaseException]) -> dict[str, OnlyonceError]:
     """Return the outputs that can't run. Raise the first one's refusal if no output can.
 
-    A database that is away now may be back at its output's turn. What raised an unknown error may work by then, too.
+    A database that is unreachable now may be back at its output's turn. What raised an unknown error may work by then,
+    too.
     """
     refused = {name: error for name, error in wrong.items() if isinstance(error, OnlyonceError) and for_good(error)}
     if refused and len(refused) == len(pipeline.roots()):

@@ -90,7 +90,7 @@ def check(path: Path, content: bytes, *, is_csv: bool, compressed: bool) -> Writ
 
 
 def _encoding(content: bytes) -> str:
-    """Return the encoding of some bytes; WESTERN is a guess for what is no Unicode."""
+    """Return the encoding of some bytes; WESTERN is a guess for what is not Unicode."""
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     head = content[:4096]

@@ -216,7 +216,7 @@ WORD_BEGINS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 class Sample:
     """What a file holds, as far as it was read.
 
-    format    as `Files` has it; `header`: of CSV, whether the first line has the columns' names
+    format    as in `Files`; `header`: of CSV, whether the first line has the columns' names
     delimiter what separates the values of CSV
     encoding  of CSV
     columns   the declared type by declared name, in order
@@ -238,7 +238,7 @@ class Sample:
     encoding: str = UTF_8
 
     def once(self) -> Sample:
-        """Return the sample without records that are there twice, unchanged: they were delivered twice."""
+        """Return the sample without repeated records, unchanged: they were delivered twice."""
         return replace(self, rows=list({repr(sorted(row.items())): row for row in self.rows}.values()))
 
     def values(self, column: str) -> list[Any]:
@@ -366,7 +366,7 @@ READERS = {"json": _json, "csv": _csv, "parquet": _parquet, "avro": _avro}
 def _records(path: Path, quoted_within: int | None) -> tuple[dialect.Written, list[str]]:
     """Return how a file is written, and its first records, without one that the end of the sample cuts off.
 
-    Raise Refused for a file that is written otherwise than a source reads it.
+    Raise Refused for a file in a form that a source can't read.
     """
     compressed = file_bytes.compression_of(path.name)
     with opened(FileAt(str(path)), compressed) as file:
@@ -382,13 +382,13 @@ def _records(path: Path, quoted_within: int | None) -> tuple[dialect.Written, li
 def _is_header(path: Path, first: list[str], others: list[list[str]]) -> bool:
     """Return whether a line of CSV has names. Raise Refused if nothing says so, or if the names can't be declared.
 
-    They are plain names, or strings that are no values if other lines have values in the same columns.
+    They are plain names, or strings that are not values if other lines have values in the same columns.
     """
     names = [name.strip() for name in first]
     if not (all(map(COLUMN.fullmatch, names)) and len({*names}) == len(names)):
         columns = [list(column) for column in zip(*[line for line in others if len(line) == len(first)], strict=True)]
         kinds = [_values(column) for column in columns]
-        # A name is no time, so the columns of times decide; then those of numbers.
+        # A name is not a time, so columns of times decide first, then columns of numbers.
         for some in ({"time"}, {"number"}):
             says = {fits(name) for name, (kind, fits) in zip(names, kinds, strict=False) if kind in some and name}
             if len(says) == 2:

@@ -38,7 +38,7 @@ FEW = 2
 """The fewest files of a date that are compacted."""
 
 ICEBERG = """left alone: an Iceberg table is maintained by its engines
-  data: all rows are there and readable; small files, old snapshots and files that no snapshot names stay
+  data: the table has all rows, readable; small files, old snapshots and files that no snapshot names stay
   next: rewrite_data_files, expire_snapshots and remove_orphan_files by Spark, Trino or the catalog's own service.
     No property onlyonce.… may go"""
 
@@ -151,7 +151,7 @@ def not_maintained(path: Location) -> str | None:
         return None
     return (
         f"left alone for as long as the table has {', '.join(features)}\n"
-        f"  data: all rows are there and readable; small files and files that were replaced stay in {path}\n"
+        f"  data: the table has all rows, readable; small files and files that were replaced stay in {path}\n"
         f"  next: OPTIMIZE and VACUUM delta.`{path}` with Spark (more than {settings.vacuum_hours()} HOURS), or "
         "switch it off there"
     )

@@ -45,7 +45,7 @@ def claimed(context: RunContext, output: Output) -> Iterator[None]:
 
     A table that was made once is not made again silently. Raise Refused for a target of another output or platform, and
     for a deleted or replaced table. Raise InvariantBroken if the table is lost that the platform keeps next to it.
-    Raise Retryable while the target's database or store is away.
+    Raise Retryable while the target's database or store is unreachable.
     """
     declared, suffix = Place(target(context.pipeline, output)), context.target_suffix()
     if declared.of_target is None:
@@ -179,10 +179,11 @@ class Implementation(Protocol):
         """Return the writer of an output's declared sink."""
 
     def stored(self, database: Database, sink: DeclaredSink, where: str) -> Stored:
-        """Return what a target or the table of a lookup stores; `where` is the target as text."""
+        """Return what a target or the table of a lookup stores; `where` is the target as a string."""
 
     def types_there(self, pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
-        """Return the types of the columns as the sink has them, and of the existing table; None if there is none.
+        """Return the types that the sink stores for the columns, and the types of the existing table; None if there is
+        none.
 
         Raise Refused if the rows can't be written to it.
         """

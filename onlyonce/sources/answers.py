@@ -77,7 +77,7 @@ def ask(pipelines: Iterable[Pipeline], taken_in: Sequence[Mapping[str, Any]]) ->
 
 
 def ask_each(pipelines: Iterable[Pipeline], taken_in: Sequence[Mapping[str, Any]]) -> Iterator[list[Answer]]:
-    """Ask as `ask` does; yield the answers at once, and again each time another source has answered."""
+    """Ask as `ask` does; yield the answers immediately, and again each time another source has answered."""
     for answers in ASKER.ask_each(pipelines, _last_batches(taken_in)):
         yield _with_rates(answers, taken_in)
 

@@ -4,7 +4,7 @@ A source has unread input in two places: input that no run has registered, which
 that is registered in the manifest and not yet committed.
 
 A source has `core.backlog.ANSWER_SECONDS`: after that the answer is that the source did not answer. The thread of the
-request goes on, and no second request to the same source begins before it ends. An answer is kept for KEPT_SECONDS.
+request continues, and no second request to the same source begins before it ends. An answer is kept for KEPT_SECONDS.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ class Asker:
         return {key: (one.asked_at, _waited_for(one)) for key, one in self._asked(pipelines, taken_in).items()}
 
     def ask_each(self, pipelines: Iterable[Pipeline], taken_in: Mapping[str, int | None]) -> Iterator[Answers]:
-        """Yield the answers at once, and again each time another source has answered, for KEPT_SECONDS at most.
+        """Yield the answers immediately, and again each time another source has answered, for KEPT_SECONDS at most.
 
-        Until a source answers, its answer is that it has not. `taken_in`: as `ask` takes it.
+        Until a source answers, the yielded answer says that it has not answered. `taken_in`: as `ask` takes it.
         """
         asked = self._asked(pipelines, taken_in)
         yield _so_far(asked)

@@ -42,7 +42,7 @@ def unread(view: Pipeline, taken_in: int | None, readings: manifest.Readings, pa
 
 
 def _begins(source: Kafka, known: Known | None, seen: Seen, asked: Asked) -> Mapping[int, int]:
-    """Return by partition the first offset that is to be read, and that the broker still has."""
+    """Return by partition the first offset to read that the broker still has."""
     if known is None:
         if isinstance(source.start, datetime):
             return asked.first_since(source.start, seen)

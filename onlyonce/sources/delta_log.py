@@ -200,7 +200,7 @@ def unread_versions(pipeline: Pipeline, at: Location, there: Read) -> Backlog:
 
 @dataclass(frozen=True)
 class _Table:
-    """The table as it is now: versions from `begin` up to `end` are to be read."""
+    """The table as it is now: versions from `begin` up to `end` remain to read."""
 
     pipeline: Pipeline
     at: Location

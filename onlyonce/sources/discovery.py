@@ -157,7 +157,7 @@ def look_for_folder(inbox: Inbox, there: Registered) -> None:
 
 
 def looks(inbox: Inbox, there: Registered) -> Iterator[list[list[InputFile]]]:
-    """Yield new input, cut into batches: some thousand objects at a time, or all files at once. Never empty."""
+    """Yield new input, cut into batches: a few thousand objects at a time, or all files at once. Never empty."""
     if api_pipeline.in_store(inbox.pipeline):
         for some in _new_objects(inbox, there):
             yield list(batched_files(some, inbox.max_files_a_batch))

@@ -39,7 +39,7 @@ KINDS = (
 
 
 class NoFile(OSError):
-    """The name exists, but is no regular file."""
+    """The name exists, but is not a regular file."""
 
 
 def kind_of_file(mode: int) -> str | None:
@@ -94,7 +94,7 @@ def _no_file(path: str, mode: int) -> NoFile:
 
 
 PIECE = 1 << 23
-"""The least number of bytes of a request, as far as the object has them."""
+"""The smallest number of bytes of a request, unless the object ends before."""
 
 
 class ObjectFile(io.RawIOBase):
@@ -228,7 +228,7 @@ def is_damage(error: BaseException) -> bool:
     return isinstance(error, (EOFError, zlib.error)) or (isinstance(error, OSError) and error.errno is None)
 
 
-# Where the records of a file end: bytes in, offsets out. Pure.
+# Find where the records of a file end, from its bytes. Pure.
 #
 # A record of JSON is a line. A record of CSV follows RFC 4180, so a quoted value may hold line feeds. If a quote is
 # malformed, or not closed within a number of bytes, the first line of its record becomes an invalid record. Reading
@@ -295,7 +295,7 @@ class CsvRecords(Lines):
         """Return the end of each record that certainly ends, given the next bytes."""
         line, at = self._line, self._at
         ends = super().add(data)
-        if self._delimiter != ",":  # the patterns are those of commas
+        if self._delimiter != ",":  # the patterns are the ones for commas
             data = data.translate(SWAPS[self._delimiter])
         if self._open is not None or self._quotes or b'"' in data:
             ends = self._decided(line, ends, data, at)
@@ -318,7 +318,7 @@ class CsvRecords(Lines):
         return np.concatenate([self._waiting, last])
 
     def _decided(self, line: int, ends: Ends, data: bytes, at: int) -> Ends:
-        """Return the ends except those of lines within a record; those after an open quote wait.
+        """Return the ends except the ends of lines within a record; ends after an open quote wait.
 
         `line`: where the first line begins.
         """

@@ -144,7 +144,7 @@ def _places(file: InputFile, *, links: bool) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _There:
-    """An entry of the folder: its name, where it is opened, and its kind if it is no regular file."""
+    """An entry of the folder: its name, where it is opened, and its kind if it is not a regular file."""
 
     path: str
     place: str

@@ -128,7 +128,7 @@ class _Asking:
         found = self._admin.describeConfigs(wanted).all().get().get(topic)
         entries = self._jvm.java.util.ArrayList(
             found.entries()
-        )  # py4j can't iterate over a Java collection that is no list
+        )  # py4j can't iterate over a Java collection that is not a list
         return {str(entry.name()): str(entry.value()) for entry in entries}
 
     def commit(self, group: str, offsets: dict[int, int]) -> None:
@@ -234,7 +234,7 @@ def read_messages(spark: SparkSession, source: Kafka, ranges: list[Range]) -> Da
 def read_records(spark: SparkSession, source: Kafka, ranges: list[Range]) -> DataFrame:
     """Return the messages that are records.
 
-    For changes by Debezium a tombstone is no record: it repeats the delete before it.
+    For changes by Debezium a tombstone is not a record: it repeats the delete before it.
     """
     found = read_messages(spark, source, ranges)
     return found.where(F.col("value").isNotNull()) if source.of_envelope else found

@@ -316,7 +316,7 @@ def _row_batch(batch: pa.RecordBatch, found: Mapping[str, Read], source: Kafka, 
 
 
 def _text(values: pa.Array, read: Read, source: Kafka) -> pa.Array:
-    """Return each message as a line; null if it is no text. Framed JSON is text, whatever its schema says of it."""
+    """Return each message as a line; null if it is not text. Framed JSON is text, whatever its schema says of it."""
     if source.format != "json":
         return pa.nulls(len(values), pa.string())
     if source.of_envelope:

@@ -48,7 +48,7 @@ class Range:
 
     @property
     def offsets(self) -> int:
-        """Return how many offsets are to be read."""
+        """Return how many offsets remain to read."""
         return 0 if self.refusal else self.until - self.first
 
 
@@ -56,7 +56,7 @@ def new_ranges(source: Kafka, known: Known | None, seen: Seen, started: Mapping[
     """Return the new ranges of a topic. `started` is where the first run begins, by partition; later runs ignore it.
 
     At the first run each partition has a range, even an empty one: it stores where the source began. Raise Refused for
-    lost messages, unless they are to be skipped: then a range with a refusal stands for each loss.
+    lost messages, unless the source skips them: then a range with a refusal stands for each loss.
     """
     if known is None:
         return [

@@ -95,7 +95,7 @@ def compressed(path: str, key: int, ending: str, **others: Any) -> Range:
 
 
 def lines(part: Range) -> Iterator[pa.RecordBatch]:
-    """Yield the records of one range, some thousand at a time."""
+    """Yield the records of one range, a few thousand at a time."""
     skipped = part.skipped
     for batch in _batches(part):
         if skipped < len(batch):
@@ -132,7 +132,7 @@ def _batches(part: Range) -> Iterator[pa.RecordBatch]:
 class _Begun:
     """A record that is longer than a piece, as far as it was read.
 
-    Once the record is too long, all but its beginning is dropped.
+    Once the record is too long, all except its beginning is dropped.
     """
 
     def __init__(self, most: int) -> None:
@@ -197,7 +197,7 @@ def _opened(part: Range) -> Iterator[IO[bytes]]:
 
 
 def vanished(path: str) -> Retryable:
-    """Return the error for a file that has vanished, or is no regular file any more, when a task opens it."""
+    """Return the error for a file that has vanished, or is not a regular file any more, when a task opens it."""
     return Retryable(
         f"{path} vanished while its batch was read",
         data="nothing is half done",

@@ -40,7 +40,7 @@ RANGE = 1 << 25
 NEWLINE = ord("\n")
 MOST_HEADER = 1 << 20
 NO_MARK = (0, 0)
-"""Replaces size and time of change for an entry that is no regular file: a pipe's size and time change."""
+"""Replaces size and time of change for an entry that is not a regular file: a pipe's size and time change."""
 Counter = Callable[["FileAt"], int]
 """Counts the records of a file without lines, or raises Damaged."""
 Content = Callable[[], AbstractContextManager[IO[bytes]]]
@@ -219,7 +219,7 @@ def accept(path: str, name: str, size: int, modified_ns: int, layout: Layout = N
 
 
 def listing_refusal(path: str, name: str, *, replaced: bool) -> str | None:
-    """Return the refusal of a file by its name: the name itself, or that it is known already.
+    """Return why a file's name is refused: the name itself, or that it is known already.
 
     `replaced`: the name is known with another size or time. Such a file is not read again, even if it was refused
     before and is repaired now: it needs a new name.
@@ -291,7 +291,7 @@ def other_encoding(beginning: bytes, layout: Csv) -> str | None:
     found = encodings.other_mark(beginning, layout.encoding)
     if found is None:
         return None
-    # Of UTF-8, iconv takes the mark for a character.
+    # For UTF-8, iconv takes the mark for a character.
     old = "sed '1s/^\\xEF\\xBB\\xBF//' OLD | iconv" if found == "UTF-8" else "iconv"
     end = "> NEW" if found == "UTF-8" else "OLD > NEW"
     return (
@@ -341,16 +341,16 @@ def changed(file: InputFile, *, links: bool = False) -> str | None:
 # List objects below a prefix of an object store.
 #
 # An object is identified by its key and its ETag. A million objects are listed in pages, and one page is in memory. The
-# manifest's facts take sixteen bytes for each object, and new objects are registered some thousand at a time. An object
-# that was replaced since its page was listed can't be counted, so the next listing takes it. `folders` decides which
-# objects deeper below the prefix are input. A prefix that was lost looks like one without objects.
+# manifest's facts take sixteen bytes for each object, and new objects are registered a few thousand at a time. An
+# object that was replaced since its page was listed can't be counted, so the next listing takes it. `folders` decides
+# which objects deeper below the prefix are input. A prefix that was lost looks like one without objects.
 
 
 PAGE = 1000
 """As many objects as one answer of S3 has."""
 AT_ONCE = 16
 DECODED_AT_ONCE = 4
-"""For objects of Parquet or Avro: each has some ten megabytes of rows in memory."""
+"""For objects of Parquet or Avro: each has about ten megabytes of rows in memory."""
 TOLD = 100_000
 EARLIER = -2
 """A batch number before all others."""
@@ -404,7 +404,7 @@ def new_objects(
 ) -> Iterator[list[InputFile]]:
     """Yield the objects below a prefix that are not known with this ETag, about `most` at a time, each part by name.
 
-    `named`: the prefix as the manifest has it.
+    `named`: the prefix as stored in the manifest.
     """
     with ThreadPoolExecutor(max_workers=DECODED_AT_ONCE if callable(layout) else AT_ONCE) as pool:
         for some in _parts(unlisted_objects(prefix, named, there, folders or Folders()), most):

@@ -130,7 +130,7 @@ def folder(pipeline: Pipeline, instance: str) -> Location:
 
 
 def batch(spark: SparkSession, table: Location, batch_no: int) -> DataFrame:
-    """Return the entries of one batch by its number, as the stream has them.
+    """Return the entries of one batch by its number, as in the stream.
 
     Delta's statistics name the one file with these entries; Spark would need a second to find them.
     """
@@ -154,10 +154,10 @@ def stream(spark: SparkSession, table: Location, start: int) -> DataFrame:
 
 # What one run has read of a manifest.
 #
-# To read a whole manifest means to open a file for each of its batches, and a long run reads it several times a second.
-# So each further reading opens only the files that were added since, and costs as much after a year as on the first
-# day. Only one thread of a run may read a manifest. A table that was dropped and created again is not noticed, but its
-# run is fenced.
+# Reading a whole manifest opens a file for each of its batches, and a continuous run reads it several times a
+# second. So each further reading opens only the files that were added since, and costs as much after a year as on the
+# first day. Only one thread of a run may read a manifest. A table that was dropped and created again is not noticed,
+# but its run is fenced.
 
 
 Known = TypeVar("Known")
@@ -213,7 +213,7 @@ class Reading(Generic[Known]):
     def _added(self, before: int, now: int) -> list[Location] | None:
         """Return the files that commits have added since version `before`; None if the table must be read as a whole.
 
-        It must if entries of the log or files of the table were removed."""
+        This is so if entries of the log or files of the table were removed."""
         try:
             since = [opening.actions(self._at, version) for version in range(before + 1, now + 1)]
         except FileNotFoundError:

@@ -31,7 +31,7 @@ HEAD = 5
 LONGEST = 1 << 30
 """More bytes than any message has."""
 NONE = -1
-"""In place of an id: there is no frame."""
+"""Stands for the id of a message without a frame."""
 
 
 def schema_ids(messages: pa.Array) -> NDArray[np.int64]:
@@ -91,7 +91,7 @@ class Wanted:
         return pa.schema(self.fields)
 
     def alone(self) -> str:
-        """Return the single column of messages that are no records. Raise Damaged."""
+        """Return the single column of messages that are not records. Raise Damaged."""
         if len(self.fields) != 1:
             raise Damaged("its values are not records")
         return self.fields[0].name
@@ -151,7 +151,7 @@ def json_converter(schema: Schema, wanted: Wanted, *, validate: bool) -> Callabl
 def _checker(schema: Schema) -> Callable[[bytes], str | None]:
     """Return a function that returns why a message violates the schema, or None.
 
-    It returns None also for a message that is no JSON: the parser reports that."""
+    It returns None also for a message that is not JSON: the parser reports that."""
     import jsonschema_rs
 
     named = dict(schema.references)
@@ -184,7 +184,7 @@ def _checker(schema: Schema) -> Callable[[bytes], str | None]:
 #
 # The messages are concatenated as an Avro list, which fastavro reads by one call. After each message comes a random
 # mark. If a message is cut short, or longer than its schema says, the marks after it are wrong. Then the whole list is
-# refused, and the caller bisects it. Messages that are no such Avro raise any error.
+# refused, and the caller bisects it. Messages that are not Avro of this schema raise any error.
 
 
 MARK = 16
@@ -240,7 +240,7 @@ def checked_avro(schema: Schema) -> Avro:
 def avro_reader(parsed: Avro) -> Callable[[pa.Array], list[Any]]:
     """Return a function that reads messages of a schema, each as `value` in a dictionary.
 
-    It may raise any error for messages that are no such Avro.
+    It may raise any error for messages that are not Avro of this schema.
     """
     mark = secrets.token_bytes(MARK)
     marked = fastavro.parse_schema(

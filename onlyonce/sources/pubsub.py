@@ -133,7 +133,7 @@ def publishing() -> Iterator[Any]:
     except GoogleAPIError as error:
         raise Retryable(
             f"Pub/Sub did not take the messages: {error}",
-            data="those that were sent before are published",
+            data="messages that were sent before are published",
             hint="run the same command again; its messages get new ids, and the same attributes",
         ) from error
 

@@ -53,7 +53,7 @@ def _object(data: bytes, id_column: str) -> str | None:
         found = conversions.parsed(text)
         if isinstance(found, dict) and id_column in found:
             del found[id_column]
-            text = conversions.text(found).encode().decode()  # half of a surrogate pair is no character
+            text = conversions.text(found).encode().decode()  # half of a surrogate pair is not a character
     except (ValueError, RecursionError):
         return None
     # A line feed is white space here: within a string it would have been refused.

@@ -1,7 +1,7 @@
 """The identities of growing files, moved inboxes and records, without a JVM.
 
 A growing file is identified by its inode, the inode's time of birth, and its first line (for a compressed file its
-first bytes), whatever its name. A file system gives the inode of a deleted file to a new one at once, and logs with a
+first bytes), whatever its name. A file system gives the inode of a deleted file to the next new file, and logs with a
 header share their first line. So only the birth distinguishes the new log from the deleted one. If a file system
 records no birth (statx returns none), only inode and first line remain. A copy is another file.
 """
@@ -169,7 +169,7 @@ def _file(pipeline: str) -> Location:
 # A record's id, as receive computes it (`values.parse`, `values.fast_json`): two chained XXH64 hashes of the id columns
 # as strings, or of the record's place.
 #
-# `onlyonce/core/line_values.py` writes each value as a string. Values that are no id of the pipeline raise Refused.
+# `onlyonce/core/line_values.py` writes each value as a string. Values that are not an id of the pipeline raise Refused.
 
 
 SEED = 42
@@ -180,7 +180,7 @@ LOW = b"low"
 
 @dataclass(frozen=True)
 class RecordId:
-    """The two halves of an id as `events` has them: signed 64-bit numbers."""
+    """The two halves of an id as stored in `events`: signed 64-bit numbers."""
 
     high: int
     low: int
@@ -247,7 +247,7 @@ def from_hex(text: str) -> RecordId:
 
 
 def of_values(pipeline: Pipeline, values: Mapping[str, str | bytes], salt: str | None = None) -> RecordId:
-    """Return the id of a record with these values, as people write them; those of `binary` columns may be bytes.
+    """Return the id of a record with these values, as people write them; values of `binary` columns may be bytes.
 
     `salt`: of one of several sources (`Part`).
 
@@ -346,7 +346,7 @@ def _plain(value: object) -> str:
 
 
 def _string(column: str, kind: str, value: str | bytes) -> str:
-    """Return the string of a value that a person wrote, as CSV has it, or of bytes."""
+    """Return the string of a value that a person wrote, as written in CSV, or of bytes."""
     if isinstance(value, bytes):
         return line_values.octets(value)
     try:

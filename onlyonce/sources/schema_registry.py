@@ -2,8 +2,8 @@
 
 This runs on the driver, which sends the schemas to the tasks. An id means one schema for ever, so a replay or another
 driver gets the same. The errors are Retryable while the registry does not answer, or answers that it can't. They are
-Refused if it denies access, or if the address is no registry. Only a registry's own "there is no such schema" means a
-missing schema: any other 404 may be a wrong URL.
+Refused if it denies access, or if the address is not a registry. Only a registry's own "there is no such schema" means
+a missing schema: any other 404 may be a wrong URL.
 """
 
 from __future__ import annotations

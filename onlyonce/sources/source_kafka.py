@@ -165,10 +165,10 @@ class Ranges:
         """Return the messages as (oo_line, oo_refused, oo_file, oo_position) with key and headers, and a function.
 
         The function maps the number of judged records to the number expected. If each offset has a message, that is the
-        number of offsets. If transactions or compaction leave gaps, the ranges are read once more and counted without
+        number of offsets. If transactions or compaction leave gaps, the ranges are read again and counted without
         parsing. This is another way than by the fates, so conservation is a real check. A compacted topic may have
-        fewer messages by then; then each remaining message has a fate. Raise Refused for lost messages, unless they are
-        to be skipped.
+        fewer messages by then; then each remaining message has a fate. Raise Refused for lost messages, unless the
+        source skips them.
         """
         refuse_lost(self.source, facts)
         left, lost = readable(self.ranges, facts), self._lost(facts)
@@ -217,7 +217,7 @@ class Ranges:
         return RecordPlaces({record_id.of_file(one.place): one.place for one in self.ranges}, "offset")
 
     def _lost(self, facts: dict[str, Any]) -> list[tuple[str, int, int]]:
-        # A negative position is no message's.
+        # A negative position belongs to no message.
         found = [(str(one.refusal), one.place, one.first) for one in self.ranges if one.refusal is not None]
         found += [
             (facts[one.place]["reason"], one.place, one.first)

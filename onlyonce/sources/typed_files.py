@@ -3,7 +3,7 @@
 When a file is registered it is read to its end, by the same reader and the same rules. A file that is cut short,
 damaged, or of other types is refused as a whole, so no task ever fails on its content. Only an Avro file that is cut
 exactly at the end of a block looks complete, by its format. Parquet is read in groups of rows, as whole arrays. An Avro
-file is read by one task (`avro_files`), some thousand records at a time. A row that is too large is `invalid`; the
+file is read by one task (`avro_files`), a few thousand records at a time. A row that is too large is `invalid`; the
 other rows of its file are not.
 """
 
@@ -37,7 +37,7 @@ from onlyonce.tables import arrow_files
 
 ZONED = re.compile(r"(?:Z|[+-][0-9]{2}:?[0-9]{2})\Z")
 Shared = tuple[tuple[str, str | None, str], ...]
-"""(column, value as the log has it, Delta's name of its type) for each column.
+"""(column, value as stored in the log, Delta's name of its type) for each column.
 
 All rows of a data file share these columns, and the file does not have them: partition columns, and columns of the
 change data feed. The table's log has their values as strings, which are converted like values of CSV."""
@@ -88,9 +88,9 @@ def _value(text: str | None, kind: str) -> pa.Scalar:
 
 
 LARGE = 1 << 28
-"""The most bytes to which a column of one group of rows may unpack, however small it is packed."""
+"""The most bytes to which a column of one group of rows may be decompressed, however small it is compressed."""
 TIMES = 1000
-"""Larger columns may unpack to this many times their packed size."""
+"""Larger columns may be decompressed to this many times their compressed size."""
 
 
 def parquet_columns(at: FileAt) -> list[str]:

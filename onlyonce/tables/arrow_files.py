@@ -1,8 +1,8 @@
 """Parquet files by Arrow: which columns have statistics, objects as files, and Arrow's file system of a location.
 
-A float column that may have a NaN gets no statistics in the footer. Arrow leaves NaN out of the least and the largest
-value of a column. Spark, DuckDB and DataFusion order NaN after every number, so `amount > 100` is true for it. They
-would skip a row group whose largest value is below 100. Delta's log repeats the footer (`statistics`), so the rule
+A float column that may have a NaN gets no statistics in the footer. Arrow leaves NaN out of the smallest and the
+largest value of a column. Spark, DuckDB and DataFusion order NaN after every number, so `amount > 100` is true for it.
+They would skip a row group whose largest value is below 100. Delta's log repeats the footer (`statistics`), so the rule
 holds there as well.
 """
 
@@ -121,7 +121,7 @@ class Sink(RawIOBase):
 # A location as Arrow's own file system, by which Arrow reads rows: columns are read by range, outside Python.
 #
 # Files are written by obstore. A small file is one PUT there and three requests of Arrow's, which also gives up on a
-# busy store after some seconds. Writes have no conditions of any kind.
+# busy store after some seconds. No write has a precondition.
 
 
 RETRIES, FOOTER = 10, 1 << 16

@@ -31,7 +31,7 @@ def of(instance: str) -> list[Location]:
 
 
 def sweep_attempts(instance: str, hours: float, warnings: list[str]) -> int:
-    """Remove such files that are older than so many hours, of one pipeline or bounded run; return their number.
+    """Remove such files that are older than this number of hours, of one pipeline or bounded run; return their number.
 
     A table that can't be read is reported in `warnings`.
     """

@@ -182,7 +182,7 @@ def state_of(folder: Location) -> State | None:
 def watermark_moved(folder: Location) -> bool:
     """Return whether the last batch has ended with a newer watermark than it began with.
 
-    Then Spark runs a query that keeps a state once more, without rows.
+    Then Spark runs a query that keeps a state again, without rows.
     """
     number = last(folder, "commits")
     begun = json.loads(_text(folder / "offsets" / str(number)).splitlines()[1])["batchWatermarkMs"]

@@ -32,7 +32,7 @@ from onlyonce.tables.opening import LOG
 from onlyonce.tables.stores import Entry
 
 KEPT = 20
-"""So many of the last versions have one. Readers ask for the last."""
+"""The number of last versions that keep a checksum. Readers ask for the last one."""
 GOES_ON = ("metadata", "protocol", "numMetadata", "numProtocol")
 """The fields that an append does not change."""
 log = structlog.get_logger()
@@ -113,7 +113,7 @@ def _counted(table: DeltaTable) -> dict[str, Any]:
 
 
 class Appended:
-    """The table at a location, as of the last look."""
+    """The table at a location, as of the last read."""
 
     def __init__(self, at: Location) -> None:
         self.at = at
@@ -125,7 +125,7 @@ class Appended:
         self._transactions: dict[str, tuple[int, int | None]] = {}
 
     def look(self) -> Self:
-        """Read what was committed since the last look. If the log is another one, read it from its start."""
+        """Read what was committed since the last read. If the log is another one, read it from its start."""
         if self._first_entry() != self._begun:  # made again, or the entry is older than the table keeps
             if not opening.any_in(self.at):
                 raise Refused(
@@ -146,13 +146,13 @@ class Appended:
         now = self.table.version()
         try:
             found = self._since(app_id, now)
-        except FileNotFoundError:  # an entry was removed from the log since the last look
+        except FileNotFoundError:  # an entry was removed from the log since the last read
             found = self.table.transaction_version(app_id)
         self._transactions[app_id] = (now, found)
         return found
 
     def committed(self, app_id: str, number: int, added: Sequence[AddAction]) -> None:
-        """Note an acknowledged commit as the version after the last look, with the transaction of this number and these
+        """Note an acknowledged commit as the version after the last read, with the transaction of this number and these
         files.
         """
         self._transactions[app_id] = (self.table.version() + 1, number)
@@ -247,7 +247,7 @@ def make(
 ) -> None:
     """Create an empty table if none exists. If several drivers try at once, one succeeds and the others use its table.
 
-    What a killed driver has left is no table. Raise Delta's error for a folder that holds something else.
+    What a killed driver has left is not a table. Raise Delta's error for a folder that holds something else.
     """
 
     def create() -> None:

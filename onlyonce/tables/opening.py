@@ -153,7 +153,7 @@ def refuse_changed(table: DeltaTable, at: Location, checked: Form) -> None:
 def make(at: Location, schema: str, partition_by: Sequence[str], properties: Mapping[str, str]) -> None:
     """Create an empty table if none exists. If several drivers try at once, one succeeds and the others use its table.
 
-    `schema`: as Delta's log has it, which is as Spark has it.
+    `schema`: as stored in Delta's log, which is Spark's form.
     """
     try:
         DeltaTable.create(

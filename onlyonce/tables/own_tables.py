@@ -57,7 +57,7 @@ commit as fast as they can, about one commit in three hundred loses 20 times in 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A new data file, and the value of each partition column as the log has it (None: null)."""
+    """A new data file, and the value of each partition column as stored in the log (None: null)."""
 
     at: Location
     partition: Mapping[str, str | None]
@@ -172,7 +172,7 @@ def _commit(to: Appended, commit: tables_commit.Commit, files: Files, form: open
 
 
 def tries(path: Location) -> Iterator[tenacity.AttemptManager]:
-    """Yield the tries of a commit between which others may commit. Each try must look at the table again.
+    """Yield the tries of a commit between which others may commit. Each try must read the table again.
 
     Raise Retryable if others commit before each try.
     """

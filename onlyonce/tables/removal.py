@@ -17,7 +17,7 @@ GONE = stored_names.DROPPED_PREFIX
 
 
 def folder_of(place: Place, root: Location) -> Location:
-    """Return the folder of a place, below a root if it is no absolute path. Raise Refused if others share it."""
+    """Return the folder of a place, below a root if it is not an absolute path. Raise Refused if others share it."""
     if "://" in place.where:
         return _in_store(place)
     folder = Path(place.where) if place.where.startswith("/") else root / place.where
@@ -60,7 +60,7 @@ def _in_store(place: Place) -> Location:
     except Refused as error:  # in another library than ours, or with options of its own
         raise Refused(
             f"{place.text} is in a store that is not removed from here",
-            data="what is there was not removed",
+            data="the existing files were not removed",
             hint="remove it with the store's own tools, then run the same command again without --tables",
         ) from error
     if isinstance(at, Url) and not at.key:

@@ -151,7 +151,7 @@ class File:
     partition: dict[str, str]
     least: Any
     largest: Any
-    """Bounds of the first column of an order for which the file has statistics."""
+    """`least` and `largest` bound the first column of the order for which the file has statistics."""
 
 
 def rewritten_files(table: DeltaTable, ordered_by: Sequence[str]) -> list[File]:

@@ -2,7 +2,7 @@
 
 They come from the file's own footer, without reading the rows, and equal the statistics of Spark's writer (a test
 compares them). What a footer does not have is left out. Lists and maps have no statistics: a footer does not count
-their nulls. Pure but for the footer, which the caller has read.
+their nulls. Pure except for the footer, which the caller has read.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _way(name: str) -> Column:
 
 
 def of(footer: parquet.FileMetaData, names: Sequence[Column]) -> dict[str, Any]:
-    """Return the statistics of one file, as Delta's log has them.
+    """Return the statistics of one file in the form of Delta's log.
 
     A column is left out if a part of the file lacks its statistics. Times are in whole milliseconds, the largest
     rounded up. A long string is cut.
@@ -114,7 +114,7 @@ def _say(found: dict[str, Any], name: Column, value: Any) -> None:
 
 
 def _said(value: Any, *, up: bool) -> Any:
-    """Return a bound as the log has it; None if it can't have it."""
+    """Return a bound as stored in the log; None if it can't have it."""
     if isinstance(value, bool | bytes):
         return None
     if isinstance(value, str):
@@ -146,7 +146,7 @@ def _exact(value: Decimal) -> float | int | None:
     return number if Decimal(str(number)) == value else None
 
 
-# Removes the least and largest values of columns from a Delta table's log, in the entries that a search names.
+# Removes the smallest and largest values of columns from a Delta table's log, in the entries that a search names.
 #
 # The rows stay, and every version can be read as before.
 #

@@ -47,7 +47,7 @@ def sync(path: Location) -> None:
 # into a log, a table, or Spark's page. These options have what they would not find out: that an endpoint uses plain
 # HTTP.
 #
-# Pure but for the environment.
+# Pure except for the environment.
 
 
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
@@ -179,7 +179,7 @@ class Store(Protocol):
         """
 
     def delete(self, at: Location) -> None:
-        """Delete a file. A missing one is no error."""
+        """Delete a file. A missing one is not an error."""
 
     def delete_all(self, below: Location, names: Sequence[str]) -> None:
         """Delete files with these names directly below, in few requests. If one is missing, others may stay."""
@@ -187,13 +187,13 @@ class Store(Protocol):
     def clear(self, below: Location) -> None:
         """Delete the location and all that is below, at any depth, with the folders.
 
-        A missing location is no error. After a kill a part remains, in no order.
+        A missing location is not an error. After a kill a part remains, in no order.
         """
 
     def renew(self, at: Location) -> None:
         """Set the modification time to now; the content stays.
 
-        A missing file is no error. An object is written again as a whole.
+        A missing file is not an error. An object is written again as a whole.
         """
 
 
@@ -344,7 +344,7 @@ def _etag(stat: Any) -> str:
 #
 # obstore repeats a request after a 500, a 503 and a dropped connection, with growing pauses, for as long as `PATIENCE`.
 # Consoles, Arrow and S3A mark a folder by an empty object whose key ends in `/`. obstore lists this object without the
-# slash, and can neither read nor delete it, so it is ignored here. An object that the role may not list can't be
+# slash, and can neither read nor delete it. So it is ignored here. An object that the role may not list can't be
 # distinguished from a missing one.
 
 
@@ -375,7 +375,7 @@ class Objects:
                 )
 
     def unfinished(self, below: Location) -> Iterator[Location]:
-        """See the interface. Parts of an unfinished upload are no objects, and a store has no folders."""
+        """See the interface. Parts of an unfinished upload are not objects, and a store has no folders."""
         yield from ()
 
     def names(self, at: Location) -> Iterator[str]:

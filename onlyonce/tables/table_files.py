@@ -32,7 +32,7 @@ ROUNDING = pa.scalar(timedelta(milliseconds=1))
 class Held:
     """A data file.
 
-    path       relative to the table, as the table's log has it
+    path       relative to the table, as stored in the table's log
     partition  the values of the partition columns as the log writes them
     whole      whether all its rows have the values that were asked for
     """
@@ -143,7 +143,7 @@ def _as(value: Any, kind: pa.DataType) -> pa.Scalar:
 
 
 def partition_text(value: Any) -> str | None:
-    """Return the value of a partition column as Delta's log has it.
+    """Return the value of a partition column as stored in Delta's log.
 
     It equals what the Delta sink writes, up to the number of zeros in a fraction.
     """

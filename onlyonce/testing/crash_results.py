@@ -86,7 +86,7 @@ class Verdict:
 
 @dataclass
 class Queue:
-    """The chains that are still to be played. A kill that was not reached becomes the head of a new one."""
+    """The chains that remain to play. A kill that was not reached becomes the head of a new one."""
 
     chains: list[list[Strike]]
     verdicts: list[Verdict] = field(default_factory=list)

@@ -63,7 +63,7 @@ def _redirected(output: Output) -> Output:
 
 
 def check_redirected(found: Pipeline) -> None:
-    """Raise Refused for a source that is no copy of whole files, and for a sink that can't be moved."""
+    """Raise Refused for a source that is not a copy of whole files, and for a sink that can't be moved."""
     if not isinstance(found.source, Files):
         raise Refused(
             f"pipeline {found.name}: its source is "
@@ -110,7 +110,7 @@ Tell = Callable[[int, int, str], None]
 """Called after each step: how many kills are judged, of how many, and what comes next."""
 
 PATIENCE = 10
-"""A disturbed run may take so many times as long as the reference, and SLACK seconds, before it counts as stuck."""
+"""A disturbed run may take this many times as long as the reference, and SLACK seconds, before it counts as stuck."""
 SLACK = 300
 TRIES = 3
 """How often a run that asks to be run again is repeated."""

@@ -36,7 +36,7 @@ class Pane:
 
 @dataclass(frozen=True)
 class Result:
-    """What has become of the rows. Times are aware, in UTC. A name that is no output raises Refused.
+    """What has become of the rows. Times are aware, in UTC. A name that is not an output raises Refused.
 
     invalid      reason, place (batch and row, both from 0) and raw line of each record that is invalid
     duplicates   how many records were re-deliveries of others
@@ -52,7 +52,7 @@ class Result:
     _rejected: Mapping[str, list[Row]] = field(default_factory=dict, repr=False)
 
     def output(self, name: str) -> list[Row]:
-        """Return the rows of an output as its table has them: of windows, window_start and window_end first."""
+        """Return the rows in an output's table; for windows, window_start and window_end come first."""
         return self._of(self._tables, name)
 
     def late(self, name: str) -> list[Row]:
@@ -86,7 +86,8 @@ Given = Row | str
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows that receive takes in at once. `at` is what its clock shows then; None: the time at which the test runs."""
+    """Rows that receive reads in one batch. `at` is what its clock shows then; None: the time at which the test
+    runs."""
 
     rows: tuple[Given, ...]
     at: datetime | None = None
@@ -118,7 +119,7 @@ def then(rows: Sequence[Given], at: datetime | str | None = None) -> Batch:
 
 
 def rows_at(at: datetime | str, rows: Sequence[Given]) -> Batch:
-    """Return a batch that is taken in at a time of the clock ('2026-03-01 10:00', in UTC unless it has a zone).
+    """Return a batch that is received at a time of the clock ('2026-03-01 10:00', in UTC unless it has a zone).
 
     It is the ingestion time of the batch's records, and decides which of them are too far ahead.
     """
@@ -147,7 +148,7 @@ def silent(at: datetime | str) -> Close:
 
 
 def step_of(given: Step) -> Batch | Backfill | Close:
-    """Return what a step means: a list is a batch. Raise Refused for anything that is no step."""
+    """Return what a step means: a list is a batch. Raise Refused for anything that is not a step."""
     if isinstance(given, Batch | Backfill | Close):
         return given
     if isinstance(given, str | dict) or not isinstance(given, Sequence):

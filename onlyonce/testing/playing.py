@@ -67,7 +67,7 @@ def as_they_come(
 ) -> bool:
     """Return whether a batch that reads a record writes its rows, and not the batch with which their window closes.
 
-    Spark is asked what the output is as a stream. Raise Refused if the function can't run as a stream, as a run would.
+    Spark's plan of the output as a stream decides. Raise Refused if the function can't run as a stream, as a run would.
     """
     if root.join:
         raise Refused(
@@ -125,7 +125,7 @@ def _refusal(root: Output, error: AnalysisException) -> Exception:
     )
 
 
-# The records that an output rejects in a test, by the product's own rule: in time, or late and taken in by a backfill.
+# The records that an output rejects in a test, by the product's own rule: in time, or late and included by a backfill.
 
 
 Row = dict[str, Any]
@@ -218,7 +218,7 @@ def newest_of(key: Callable[[Row], str], by: tuple[str, ...], rows: list[Row]) -
 def _position(by: tuple[str, ...], row: Row) -> tuple[Any, ...]:
     if missing := [name for name in by if row.get(name) is None]:
         raise Refused(
-            f"a row has no {missing[0]}, by which the newest is told: {row}",
+            f"a row has no {missing[0]}, by which the newest row is found: {row}",
             hint="give each row its position in the source",
         )
     return tuple(row[name] for name in by)
@@ -282,7 +282,7 @@ class Target:
                 raise Refused(
                     f"output {self.output.name}: two rows of one window have the same keys: "
                     f"{ {key: row[key] for key in self.output.sink.keys} }",
-                    hint="group by the keys, or declare the keys that tell the rows apart",
+                    hint="group by the keys, or declare the keys that distinguish the rows",
                 )
             there.add(one)
 
@@ -309,7 +309,7 @@ class Target:
         self._rows = list(known.values())
 
     def _versions(self) -> list[Row]:
-        """Return each change of a history that is no delete, until the next change of its key."""
+        """Return each change of a history that is not a delete, until the next change of its key."""
         told, places = self.output.sink.delete_when, sorted(self._changes)
         found = []
         for place, after in zip(places, [*places[1:], None], strict=True):

@@ -81,7 +81,8 @@ def run(pipeline: Pipeline, *steps: Step, close: bool = False, lookups: Mapping[
 def given_tables(spark: SparkSession, pipeline: Pipeline, of_test: Mapping[str, Table]) -> dict[str, DataFrame]:
     """Return the tables by name, for the functions of all outputs.
 
-    Raise Refused for a table that is missing or that no output looks up, and for a key that is no column or not unique.
+    Raise Refused for a table that is missing or that no output looks up, and for a key that is not a column or not
+    unique.
     """
     lookups = {lookup.name: lookup for output in pipeline.outputs for lookup in output.lookups}
     for output in load.with_function(pipeline.outputs):

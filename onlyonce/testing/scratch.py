@@ -157,7 +157,7 @@ class ScratchPlatform:
         return _await(self.start(*arguments, job=job, master=master, **armed), timeout)
 
     def struck(self, point: str) -> int:
-        """Return how often a fail-point was passed by the last run that was to be killed there."""
+        """Return how often a fail-point was passed by the last run that should be killed there."""
         passes = self.home / "failpoints" / point
         return passes.stat().st_size if passes.exists() else 0
 
@@ -240,7 +240,7 @@ def ask(url: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:
 
 
 def plan_of(driver: Driver, batch_id: int = 0, **changed: Any) -> Plan:
-    """Return what a driver means to do in a batch."""
+    """Return what a driver intends to do in a batch."""
     plain: dict[str, Any] = {
         "incarnation": driver.incarnation, "batch_id": batch_id, "source_from": None,
         "source_to": {"version": batch_id}, "offsets_hash": f"hash {batch_id}", "partitions": 2,

@@ -494,7 +494,7 @@ class OfOutbox(OfLog):
         raise NotImplementedError
 
     def write(self, batch: int, rows: Rows, cut: int = 3) -> None:
-        """Run a task for each partition; then one delivery, which gives way if another is at work."""
+        """Run a task for each partition; then one delivery, which gives way if another is running."""
         work = postgres_unit.Work(
             self.driver.session(self.log.database), self.unit(batch), self.driver.epoch,
             stored_names.PRIVATE_SCHEMA, "outbox", "append", (), (),

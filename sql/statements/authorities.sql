@@ -28,7 +28,7 @@ SELECT incarnation, authority, database_id FROM onlyonce_private.authorities
 WHERE incarnation = ANY (:incarnations) ORDER BY authority, incarnation
 
 -- settled --
--- The databases with units of batches whose units in the platform's log were removed, each with the last such batch. A
+-- The databases with units of batches whose units in the platform's log were removed, each with the last such batch. An
 -- incarnation's batches are committed in order.
 SELECT a.incarnation, a.authority, a.database_id, last.batch_id AS upto
 FROM onlyonce_private.authorities a

@@ -3,7 +3,7 @@
 SELECT instance FROM onlyonce_private.pipelines WHERE instance = :instance FOR UPDATE
 
 -- under_way --
--- Begun backfills of an output, of another interval, that share windows with this one; and whether a driver is at work.
+-- Begun backfills of an output, of another interval, that share windows with this one; and whether a driver is running.
 SELECT b.incarnation, b.window_from, b.window_to, b.run_id, b.asked_by, b.lookups,
        onlyonce_private.at_work(l.incarnation_no, b.epoch) AS at_work
 FROM onlyonce_private.backfills b JOIN onlyonce_private.incarnations l USING (incarnation)

@@ -129,7 +129,7 @@ WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed' A
 ORDER BY l.ordinal DESC LIMIT 1
 
 -- last_taken_in --
--- The manifest's number of the last batch that receive has committed, by the end of each incarnation. A long run asks this at
+-- The manifest's number of the last batch that receive has committed, by the end of each incarnation. A continuous run asks this at
 -- each poll, however long the log is.
 SELECT last.batch_no
 FROM onlyonce_private.incarnations l

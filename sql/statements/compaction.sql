@@ -26,7 +26,7 @@ WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
   AND b.delta_version > :after AND b.delta_version <= :upto
 
 -- holds --
--- The last version of a range up to which receive has kept at most so many records, or the first version. Asked once
+-- The last version of a range up to which receive has kept at most this number of records, or the first version. Asked once
 -- for each part of a first reading.
 SELECT coalesce(max(version) FILTER (WHERE so_far <= :records), min(version)) AS version
 FROM (

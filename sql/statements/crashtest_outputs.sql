@@ -1,4 +1,4 @@
--- The results of outputs that are no tables, in the log of a scratch platform, which has one pipeline.
+-- The results of outputs that are not tables, in the log of a scratch platform, which has one pipeline.
 
 -- files --
 -- The files that count, where their rows are and what they will be called.

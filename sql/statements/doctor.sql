@@ -53,13 +53,13 @@ SELECT r.instance, r.reprocessing_no, r.kind, r.run_id, r.begun_at,
 FROM onlyonce_private.reprocessings r WHERE r.state = 'begun' ORDER BY r.reprocessing_no
 
 -- lost_long_runs --
--- Long runs whose heartbeat has stopped without notice, and that were neither started again nor asked to stop.
+-- Continuous runs whose heartbeat has stopped without notice, and that were neither started again nor asked to stop.
 SELECT r.pipeline, r.instance, r.attempt, r.driver, r.run_id,
        extract(epoch FROM clock_timestamp() - r.heartbeat_at)::float AS quiet_seconds
 FROM onlyonce.long_runs r WHERE r.state = 'lost' ORDER BY r.instance
 
 -- outputs_down --
--- Outputs of living long runs that are down while the others continue, each with its error.
+-- Outputs of living continuous runs that are down while the others continue, each with its error.
 SELECT r.pipeline, r.instance, d.key AS output, d.value AS why
 FROM onlyonce.long_runs r CROSS JOIN LATERAL jsonb_each_text(r.failed_outputs) d
 WHERE r.state IN ('running', 'stopping') ORDER BY r.instance, d.key

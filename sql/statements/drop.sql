@@ -103,7 +103,7 @@ DELETE FROM onlyonce_private.reprocessed_sets WHERE instance = ANY (:instances)
 DELETE FROM onlyonce_private.reprocessings WHERE instance = ANY (:instances)
 
 -- forget_long_runs --
--- Their long runs: a living driver finds that it was superseded.
+-- Their continuous runs: a living driver finds that it was superseded.
 DELETE FROM onlyonce_private.long_runs WHERE instance = ANY (:instances)
 
 -- forget_chunk_list --
@@ -144,7 +144,7 @@ WHERE (instance = :name OR starts_with(instance, :name || '@')) AND (CAST(:query
 ORDER BY state, place
 
 -- unsettled --
--- What prevents a run: places of its instance or targets that are still to be removed, and rows left at its targets.
+-- What prevents a run: places of its instance or targets that must still be removed, and rows left at its targets.
 SELECT place, instance, query, state FROM onlyonce_private.leftovers
 WHERE place = ANY (:places) OR (state = 'going' AND instance = :instance) ORDER BY state, place
 

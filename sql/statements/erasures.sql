@@ -15,7 +15,7 @@ INSERT INTO onlyonce_private.erasures (instance, removal_no, columns, salt, fing
 VALUES (:instance, :number, :columns, :salt, :fingerprint, :asked_by, :ids_too, CAST(:todo AS jsonb), :ids)
 
 -- end --
--- Everything is done, and the note of it is deleted. The receipt names what is left.
+-- Everything is done, and the erasure's list of what to do is deleted. The receipt names what is left.
 UPDATE onlyonce_private.erasures SET todo = NULL, ids = NULL, lines = :lines, windows = :windows, left_alone = :left
 WHERE instance = :instance AND removal_no = :number
 
@@ -56,7 +56,7 @@ DELETE FROM onlyonce_private.batch_failures f USING onlyonce_private.incarnation
 WHERE l.incarnation = f.incarnation AND l.instance = :instance
 
 -- errors --
--- Errors that the log keeps of runs, alerts and the doctor's last look.
+-- Errors that the log keeps of runs, alerts and the doctor's last check.
 SELECT what AS error FROM onlyonce_private.alerts
 UNION SELECT why FROM onlyonce_private.driver_runs WHERE why IS NOT NULL
 UNION SELECT why FROM onlyonce_private.long_runs WHERE why IS NOT NULL
@@ -76,7 +76,7 @@ SET why = CASE WHEN why = ANY (:errors) THEN 'it quoted a record that was erased
 WHERE why = ANY (:errors) OR down::text = ANY (:errors)
 
 -- forget_looks --
--- The next look of the doctor finds again what still holds.
+-- The next check of the doctor finds again what still holds.
 DELETE FROM onlyonce_private.looks WHERE found::text = ANY (:errors)
 
 -- chunks --
@@ -84,7 +84,7 @@ DELETE FROM onlyonce_private.looks WHERE found::text = ANY (:errors)
 SELECT bucket, incarnation, batch_id, partition, ids FROM onlyonce_private.catalog_chunks WHERE instance = :instance FOR UPDATE
 
 -- settled --
--- The last committed batch of each life of an output: no staged rows up to it are read again.
+-- The last committed batch of each incarnation of an output: no staged rows up to it are read again.
 SELECT l.instance, l.query AS output, l.incarnation, max(b.batch_id) AS upto
 FROM onlyonce_private.incarnations l JOIN onlyonce_private.batches b USING (incarnation)
 WHERE l.instance = :instance AND b.state = 'committed' AND l.query <> 'receive' GROUP BY 1, 2, 3

@@ -3,7 +3,7 @@
 SELECT cause, times, refused FROM onlyonce_private.batch_failures WHERE incarnation = :incarnation AND batch_id = :batch_id
 
 -- add --
--- An attempt has failed: once more for the same cause, or for another cause for the first time.
+-- An attempt has failed: again for the same cause, or for another cause for the first time.
 INSERT INTO onlyonce_private.batch_failures AS known (incarnation, batch_id, cause, times)
 VALUES (:incarnation, :batch_id, :cause, 1)
 ON CONFLICT ON CONSTRAINT batch_failures_once DO UPDATE

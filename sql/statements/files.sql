@@ -81,7 +81,7 @@ WHERE instance = :instance AND output = :output AND pane IS NOT NULL
   AND window_start >= :window_from AND window_start < :window_to
 
 -- current --
--- What a reader of an output must see: the files of each window's newest pane. Without windows a pane replaces none.
+-- What a reader of an output must see: the files of each window's newest pane. Without windows a pane replaces no earlier pane.
 SELECT f.file_no, f.instance, f.output, f.window_start, f.window_end, f.generation, f.pane, f.shard, f.shards, f.place,
        f.temporary, f.name, f.rows, f.bytes, f.checksum, f.finalized_at
 FROM (SELECT *, max(pane) OVER (PARTITION BY window_start, window_end) AS newest FROM onlyonce_private.files

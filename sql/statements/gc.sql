@@ -8,7 +8,7 @@ SELECT instance, pipeline, gc_floor FROM onlyonce_private.pipelines ORDER BY ins
 SELECT instance_no, gc_floor FROM onlyonce_private.pipelines WHERE instance = :instance FOR NO KEY UPDATE
 
 -- known --
--- The receive batches that limit the floor: by bucket, and for begun ones the least floor that they began with.
+-- The receive batches that limit the floor: by bucket, and for begun ones the smallest floor that they began with.
 SELECT b.bucket, b.state, min(b.begun_with) AS begun_with
 FROM onlyonce_private.incarnations l
 CROSS JOIN LATERAL (
@@ -150,7 +150,7 @@ DELETE FROM onlyonce_private.outbox WHERE row_no = ANY (ARRAY(
     LIMIT :at_once FOR UPDATE SKIP LOCKED))
 
 -- settled --
--- For each output's incarnation the last batch such that it and all earlier ones were committed long enough ago. A
+-- For each output's incarnation the last batch such that it and all earlier ones were committed long enough ago. An
 -- incarnation's batches are committed in order.
 SELECT l.instance, l.query, l.incarnation, last.batch_id AS upto
 FROM onlyonce_private.incarnations l
@@ -194,7 +194,7 @@ ORDER BY l.incarnation
 
 -- fold --
 -- Adds the next batches of an incarnation to its sums, in order. It stops at the first batch that is young or does not add up,
--- which an audit still reads. If two gc runs fold at once, the second finds that `upto` has moved and adds nothing.
+-- which an audit still reads. If two gc runs add batches at the same time, the second finds that `upto` has moved and adds nothing.
 WITH next AS (
     SELECT b.*, c.conserved AS adds_up
     FROM (SELECT * FROM onlyonce_private.batches x WHERE x.incarnation = :incarnation AND x.batch_id > :upto ORDER BY x.batch_id LIMIT :at_once) b

@@ -3,7 +3,7 @@
 SELECT keep_log, log_kept_from FROM onlyonce_private.pipelines WHERE instance = :instance
 
 -- limit --
--- The moment that is so long ago.
+-- The moment that is this long ago.
 SELECT clock_timestamp() - CAST(:keep AS interval) AS time
 
 -- begin --

@@ -1,16 +1,16 @@
 -- add --
--- The row of a pipeline, as of a long run that has ended. So two drivers that start at once wait for each other at its
+-- The row of a pipeline, as of a continuous run that has ended. So two drivers that start at once wait for each other at its
 -- lock.
 INSERT INTO onlyonce_private.long_runs (instance) VALUES (:instance) ON CONFLICT (instance) DO NOTHING
 
 -- look --
--- The last long run of a pipeline. Ages are by this server's clock.
+-- The last continuous run of a pipeline. Ages are by this server's clock.
 SELECT instance, attempt, run_id, driver, clock_timestamp() - heartbeat_at AS quiet, lost_after, rounds,
        stop_asked_at IS NOT NULL AS stop_asked, exit_code, error AS why, locked
 FROM onlyonce.long_runs WHERE instance = :instance
 
 -- look_and_lock --
--- The last long run of a pipeline, locked until this transaction ends.
+-- The last continuous run of a pipeline, locked until this transaction ends.
 SELECT instance, attempt, run_id, driver, clock_timestamp() - heartbeat_at AS quiet, lost_after, rounds,
        stop_asked_at IS NOT NULL AS stop_asked, exit_code, why, locked
 FROM onlyonce_private.long_runs WHERE instance = :instance FOR UPDATE

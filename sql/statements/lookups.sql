@@ -27,7 +27,7 @@ ORDER BY a.attnum
 -- asked_for --
 -- The versions of lookups that may be read again. A begun batch or one of the last two batches of its incarnation may read
 -- them. So may a backfill, for windows whose records are in `events`. Versions of Delta tables are included, whose ids
--- are no hashes of a copy.
+-- are not hashes of a copy.
 WITH replayed AS (
     SELECT b.lookups FROM onlyonce_private.incarnations l
     CROSS JOIN LATERAL (SELECT x.lookups, x.state FROM onlyonce_private.batches x

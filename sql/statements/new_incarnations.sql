@@ -67,7 +67,7 @@ WHERE l.instance = :instance AND l.query = :output AND l.kind = 'stream'
 ORDER BY l.ordinal LIMIT 1
 
 -- read_again --
--- From where the last committed batch of an incarnation has read: Spark may repeat that batch, and no earlier one.
+-- The position from which the last committed batch of an incarnation has read: Spark may repeat that batch, and no earlier one.
 SELECT b.source_from FROM onlyonce_private.batches b
 WHERE b.incarnation = :incarnation AND b.state = 'committed' ORDER BY b.batch_id DESC LIMIT 1
 

@@ -13,7 +13,7 @@ SET state = CASE WHEN attempts < :most THEN 'waiting' ELSE 'dead' END, due_at = 
 WHERE instance = :instance AND output = :output AND state = 'sending'
 
 -- next_rows --
--- The next rows of an output, as many as fit into so many bytes, and at least one. Rows of a key keep their order:
+-- The next rows of an output, as many as fit into this number of bytes, and at least one. Rows of a key keep their order:
 -- `may` is false after a row that is not due or was passed by. Thousands of rows come into a table whose statistics are
 -- old, so no part of this joins the read rows with themselves. The first row of a key is found by an order that only
 -- the index by key has.
@@ -97,7 +97,7 @@ SELECT CAST(checkpoint_id AS text) AS checkpoint_id, CASE kind WHEN 'backfill' T
 FROM onlyonce_private.incarnations WHERE incarnation = :incarnation
 
 -- let_wait --
--- A backfill ends: its rows are to be sent from now on.
+-- A backfill ends: its rows may be sent from now on.
 UPDATE onlyonce_private.outbox SET state = 'waiting', committed_at = clock_timestamp()
 WHERE instance = :instance AND state = 'held' AND starts_with(unit, :incarnation || '/' || :batch_id || '/')
 

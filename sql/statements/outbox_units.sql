@@ -32,7 +32,7 @@ SET state = 'waiting', answer = 'the deliverer ended before an answer', answered
 WHERE instance = :instance AND output = :output AND state = 'sending'
 
 -- rows --
--- The rows of a unit after a position, in order, as many as fit into so many bytes, and at least one.
+-- The rows of a unit after a position, in order, as many as fit into this number of bytes, and at least one.
 SELECT row_no, unit, seq, CAST(checkpoint_id AS text) AS checkpoint_id, key, payload, CAST(CAST(md5(unit || '/' || seq || '@' || checkpoint_id) AS uuid) AS text) AS insert_id,
        attempts
 FROM (SELECT *, sum(octet_length(payload)) OVER (ORDER BY seq) - octet_length(payload) AS before

@@ -71,7 +71,7 @@ SELECT output, reads, query, batches_behind, last_window_start, last_window_end,
 WHERE instance = :instance ORDER BY query, output <> query, output
 
 -- inputs --
--- Up to where each source is taken in, with how far it has come in event time.
+-- Up to where each source is received, with how far it has come in event time.
 SELECT i.source, i.incarnation, i.batch, i.version, i.newest_version, i.schemas, i.key_schemas, s.max_event_time, s.last_arrival, s.idle, s.holds_watermark, i.committed_at
 FROM onlyonce.inputs i LEFT JOIN onlyonce.sources s ON s.instance = i.instance AND s.source = i.source
 WHERE i.instance = :instance ORDER BY i.source

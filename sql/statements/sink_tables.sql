@@ -9,7 +9,7 @@ FROM pg_attribute
 WHERE attrelid = to_regclass(:table) AND attnum > 0 AND NOT attisdropped AND (attgenerated <> '' OR attidentity = 'a')
 
 -- unique_indexes --
--- The unique indexes over all rows of a table and plain columns. For each: whether it is checked at once, and whether
+-- The unique indexes over all rows of a table and plain columns. For each: whether it is checked immediately, and whether
 -- two nulls may be two keys. Also whether different strings may be one key (a collation that is not deterministic: 'a'
 -- and 'A').
 SELECT index.relname::text AS name, indimmediate AS at_once, NOT indnullsnotdistinct AND NOT bool_and(attnotnull) AS nulls_differ,

@@ -93,7 +93,7 @@ FROM onlyonce.totals WHERE batches > 0
 GROUP BY instance, query ORDER BY instance, query = 'receive' DESC, query
 
 -- not_conserved --
--- Committed batches whose records do not add up. Batches that are folded into the sums did.
+-- Committed batches whose records do not add up. Batches that were added to the sums did.
 SELECT l.instance, l.query AS stage, c.incarnation, c.batch, c.records_in AS "in", c.kept, c.duplicate, c.invalid, c.expired, c.in_time, c.late, c.rejected,
        (SELECT b.run_id FROM onlyonce.batches b WHERE (b.incarnation, b.batch) = (c.incarnation, c.batch)) AS run_id
 FROM onlyonce.totals l
@@ -117,7 +117,7 @@ GROUP BY l.instance, l.pipeline ORDER BY l.instance
 
 -- outputs_and_receive --
 -- How far each output has read `events` in its last incarnation, against the receive batches that are committed. The records
--- that it has read are the kept records less the records still to read. Few are still to read, and the kept ones are in
+-- that it has read are the kept records less the records still to read. Few remain to read, and the kept ones are in
 -- the sums.
 WITH newest AS (
     SELECT DISTINCT ON (instance, query) instance, pipeline, query, incarnation, ordinal, state, from_kept FROM onlyonce.incarnations
@@ -168,7 +168,7 @@ LEFT JOIN LATERAL (
 ORDER BY g.instance, g.stage = 'receive' DESC, starts_with(g.stage, 'receive/') DESC, g.stage
 
 -- at_work --
--- The pipelines and bounded runs with a driver at work.
+-- The pipelines and bounded runs with a running driver.
 SELECT DISTINCT instance FROM onlyonce.incarnations WHERE state <> 'closed' AND at_work
 
 -- taken_in --

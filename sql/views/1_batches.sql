@@ -20,7 +20,7 @@ WHERE l.kind = 'stream';
 COMMENT ON VIEW onlyonce.incarnations IS 'Each incarnation of each streaming query, bound to one checkpoint.';
 COMMENT ON COLUMN onlyonce.incarnations.incarnation IS 'instance/query/ordinal';
 COMMENT ON COLUMN onlyonce.incarnations.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.incarnations.instance IS 'the pipeline on its stream, or one bounded run of it (pipeline@n)';
+COMMENT ON COLUMN onlyonce.incarnations.instance IS 'the stream of the pipeline, or one of its bounded runs (pipeline@n)';
 COMMENT ON COLUMN onlyonce.incarnations.query IS 'receive, or the output that reads events';
 COMMENT ON COLUMN onlyonce.incarnations.ordinal IS 'counts the checkpoints of the query';
 COMMENT ON COLUMN onlyonce.incarnations.state IS 'live, closed (a newer incarnation or a finished bounded run), damaged (Spark dropped rows)';
@@ -32,7 +32,7 @@ COMMENT ON COLUMN onlyonce.incarnations.batches IS 'how many batches are committ
 COMMENT ON COLUMN onlyonce.incarnations.last_batch IS 'the highest committed batch id';
 COMMENT ON COLUMN onlyonce.incarnations.last_committed_at IS 'when that was';
 COMMENT ON COLUMN onlyonce.incarnations.from_kept IS 'whether it began with what keep_events had left of events';
-COMMENT ON COLUMN onlyonce.incarnations.from_start IS 'whether it began from the start, with its rows in the place of those of earlier incarnations';
+COMMENT ON COLUMN onlyonce.incarnations.from_start IS 'whether it began from the start, with its rows in place of the rows of earlier incarnations';
 COMMENT ON COLUMN onlyonce.incarnations.log_kept_from IS 'batches that were committed before this moment may be cut from the log (keep_log); none: all are there. Sums have all of them';
 COMMENT ON COLUMN onlyonce.incarnations.start_from IS 'where it began, and what incarnations before it had closed and counted; NULL: at the beginning';
 COMMENT ON COLUMN onlyonce.incarnations.at_work IS 'whether a driver of it has a session in the database now';
@@ -54,7 +54,7 @@ FROM onlyonce_private.batches b JOIN onlyonce_private.incarnations l USING (inca
 JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.batches IS 'Each batch of each query: what it read, the event times that windows were judged by, what became of its records.';
 COMMENT ON COLUMN onlyonce.batches.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.batches.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.batches.instance IS 'the stream of the pipeline, or one of its bounded runs';
 COMMENT ON COLUMN onlyonce.batches.query IS 'receive, or the output that reads events';
 COMMENT ON COLUMN onlyonce.batches.incarnation IS 'instance/query/ordinal';
 COMMENT ON COLUMN onlyonce.batches.batch IS 'Spark''s batch id; unique only with its incarnation';
@@ -83,8 +83,8 @@ COMMENT ON COLUMN onlyonce.batches.idle_clock IS 'the clock less idle_after at t
 COMMENT ON COLUMN onlyonce.batches.max_event_time_after IS 'receive: the max event time with this batch';
 COMMENT ON COLUMN onlyonce.batches.ingestion_time IS 'when its input was first seen';
 COMMENT ON COLUMN onlyonce.batches.partitions IS 'in how many partitions its units are cut';
-COMMENT ON COLUMN onlyonce.batches.mode IS 'exactly_once, at_least_once: as the batch began. Of receive also by_position: exactly once, each record known by its place in the source';
-COMMENT ON COLUMN onlyonce.batches.written_again IS 'output, at_least_once: rows that a replay or a task that was tried again wrote to PostgreSQL once more. An append has them twice, an upsert does not';
+COMMENT ON COLUMN onlyonce.batches.mode IS 'exactly_once, at_least_once: as the batch began. For receive also by_position: exactly once, each record known by its place in the source';
+COMMENT ON COLUMN onlyonce.batches.written_again IS 'output, at_least_once: rows that a replay or a task that was tried again wrote to PostgreSQL again. An append has them twice, an upsert does not';
 COMMENT ON COLUMN onlyonce.batches.declaration_hash IS 'declaration and functions that it ran with';
 COMMENT ON COLUMN onlyonce.batches.delta_version IS 'receive: the version of events that holds it';
 COMMENT ON COLUMN onlyonce.batches.facts IS 'what was true when it began. Receive: the files that could not be read, with the reason. An output: whether it keeps no state';
@@ -100,7 +100,7 @@ FROM onlyonce_private.batches b JOIN onlyonce_private.incarnations l USING (inca
 CROSS JOIN LATERAL jsonb_each(b.lookups) seen;
 COMMENT ON VIEW onlyonce.lookups IS 'Which version of each lookup each batch of an output saw.';
 COMMENT ON COLUMN onlyonce.lookups.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.lookups.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.lookups.instance IS 'the stream of the pipeline, or one of its bounded runs';
 COMMENT ON COLUMN onlyonce.lookups.query IS 'the output that reads events';
 COMMENT ON COLUMN onlyonce.lookups.incarnation IS 'instance/query/ordinal';
 COMMENT ON COLUMN onlyonce.lookups.batch IS 'the batch';
@@ -121,10 +121,10 @@ FROM onlyonce_private.units u JOIN onlyonce_private.incarnations l USING (incarn
 JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN onlyonce_private.batches b ON (b.incarnation, b.batch_id) = (u.incarnation, u.batch_id)
 LEFT JOIN onlyonce_private.backfills f ON (f.incarnation, f.batch_id) = (u.incarnation, u.batch_id);
-COMMENT ON VIEW onlyonce.commits IS 'The commit log: one row for each unit. A unique id is there once, or not.';
+COMMENT ON VIEW onlyonce.commits IS 'The commit log: one row for each unit. A unique id is stored once, or not.';
 COMMENT ON COLUMN onlyonce.commits.unique_id IS 'incarnation/batch/sink/partition';
 COMMENT ON COLUMN onlyonce.commits.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.commits.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.commits.instance IS 'the stream of the pipeline, or one of its bounded runs';
 COMMENT ON COLUMN onlyonce.commits.query IS 'receive, or the output that reads events';
 COMMENT ON COLUMN onlyonce.commits.sink IS 'what it was written to: events, or the output';
 COMMENT ON COLUMN onlyonce.commits.incarnation IS 'instance/query/ordinal; of a backfill instance/output@from--to/1';
@@ -148,7 +148,7 @@ SELECT p.pipeline, d.instance, d.query, d.hash AS declaration_hash, d.parts, d.f
 FROM onlyonce_private.declarations d JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.declarations IS 'What each query was declared as when it ran: see declaration_hash in batches and windows.';
 COMMENT ON COLUMN onlyonce.declarations.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.declarations.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.declarations.instance IS 'the stream of the pipeline, or one of its bounded runs';
 COMMENT ON COLUMN onlyonce.declarations.query IS 'receive, or the output that reads events; those made from it are in its parts';
 COMMENT ON COLUMN onlyonce.declarations.declaration_hash IS 'as in batches and windows';
 COMMENT ON COLUMN onlyonce.declarations.parts IS 'the options, and the source of the functions';
@@ -162,7 +162,7 @@ COMMENT ON COLUMN onlyonce.driver_runs.run_id IS 'its run; runs of two DAGs may 
 COMMENT ON COLUMN onlyonce.driver_runs.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.driver_runs.attempt IS 'how many drivers the run has had: one for each try of its task';
 COMMENT ON COLUMN onlyonce.driver_runs.begun_at IS 'when the last of them began';
-COMMENT ON COLUMN onlyonce.driver_runs.ended_at IS 'when it said that it had ended; none: it is at work, or was killed';
+COMMENT ON COLUMN onlyonce.driver_runs.ended_at IS 'when it said that it had ended; none: it is running, or was killed';
 COMMENT ON COLUMN onlyonce.driver_runs.exit_code IS 'with which exit code; 0: all is committed';
 COMMENT ON COLUMN onlyonce.driver_runs.error IS 'by which error';
 
@@ -175,14 +175,14 @@ SELECT p.pipeline, r.instance, r.attempt,
        r.driver, r.run_id, r.every AS poll_interval, r.rounds, r.round_at, r.started_at, r.heartbeat_at, r.stop_asked_at, r.ended_at,
        r.exit_code, r.why AS error, r.down AS failed_outputs, r.lost_after, r.locked
 FROM onlyonce_private.long_runs r JOIN onlyonce_private.pipelines p USING (instance) WHERE r.attempt > 0;
-COMMENT ON VIEW onlyonce.long_runs IS 'The last long run of each pipeline: its driver, whether it is alive, how it ended.';
+COMMENT ON VIEW onlyonce.long_runs IS 'The last continuous run of each pipeline: its driver, whether it is alive, how it ended.';
 COMMENT ON COLUMN onlyonce.long_runs.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.long_runs.instance IS 'the same: a long run is of the stream';
+COMMENT ON COLUMN onlyonce.long_runs.instance IS 'the same: a continuous run is of the stream';
 COMMENT ON COLUMN onlyonce.long_runs.attempt IS 'counts the drivers, one after the other';
 COMMENT ON COLUMN onlyonce.long_runs.state IS 'running, stopping (asked to), stopped (as asked), failed (with its exit code), lost (its heartbeat ended)';
-COMMENT ON COLUMN onlyonce.long_runs.driver IS 'machine, process and a mark of its own';
+COMMENT ON COLUMN onlyonce.long_runs.driver IS 'machine, process and a random mark';
 COMMENT ON COLUMN onlyonce.long_runs.run_id IS 'the run that started it, which its batches carry';
-COMMENT ON COLUMN onlyonce.long_runs.poll_interval IS 'how long it waits between two looks for what is new';
+COMMENT ON COLUMN onlyonce.long_runs.poll_interval IS 'how long it waits between two polls for new input';
 COMMENT ON COLUMN onlyonce.long_runs.rounds IS 'polls after which each of its queries had ended a batch since the last round, or had nothing to do';
 COMMENT ON COLUMN onlyonce.long_runs.round_at IS 'about when its last round was: if it is old and the heartbeat is fresh, a batch takes long or hangs';
 COMMENT ON COLUMN onlyonce.long_runs.started_at IS 'when it started';
@@ -193,4 +193,4 @@ COMMENT ON COLUMN onlyonce.long_runs.exit_code IS 'how; 0: as asked';
 COMMENT ON COLUMN onlyonce.long_runs.error IS 'the error that it ended with';
 COMMENT ON COLUMN onlyonce.long_runs.failed_outputs IS 'the outputs that stand still, each with its error; the others are up';
 COMMENT ON COLUMN onlyonce.long_runs.lost_after IS 'how long after its last heartbeat it counts as lost';
-COMMENT ON COLUMN onlyonce.long_runs.locked IS 'whether its driver holds the lock of the pipeline''s long run for as long as it lives';
+COMMENT ON COLUMN onlyonce.long_runs.locked IS 'whether its driver holds the lock of the pipeline''s continuous run for as long as it lives';

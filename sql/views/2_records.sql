@@ -32,7 +32,7 @@ WHERE l.query <> 'receive';
 COMMENT ON VIEW onlyonce.conservation IS
     'Every record has one fate: receive, records_in = kept + invalid + expired + duplicate; an output, what receive kept = in time + late + rejected.';
 COMMENT ON COLUMN onlyonce.conservation.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.conservation.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.conservation.instance IS 'the stream of the pipeline, or one of its bounded runs';
 COMMENT ON COLUMN onlyonce.conservation.query IS 'receive, or the output';
 COMMENT ON COLUMN onlyonce.conservation.incarnation IS 'instance/query/ordinal';
 COMMENT ON COLUMN onlyonce.conservation.batch IS 'the batch id';
@@ -82,9 +82,9 @@ CROSS JOIN LATERAL (
     -- With an upper bound the planner sees a small range, and uses an index.
     WHERE b.incarnation = l.incarnation AND b.batch_id > coalesce(s.upto, -1) AND b.batch_id <= last.batch_id AND b.state = 'committed') since
 WHERE l.kind = 'stream';
-COMMENT ON VIEW onlyonce.totals IS 'What the committed batches of each incarnation of each query came to, quick for a log of any length: a gc run folds what is older than a day into sums.';
+COMMENT ON VIEW onlyonce.totals IS 'What the committed batches of each incarnation of each query came to, quick for a log of any length: a gc run adds batches older than a day to sums.';
 COMMENT ON COLUMN onlyonce.totals.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.totals.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.totals.instance IS 'the stream of the pipeline, or one of its bounded runs';
 COMMENT ON COLUMN onlyonce.totals.query IS 'receive, or the output';
 COMMENT ON COLUMN onlyonce.totals.incarnation IS 'instance/query/ordinal';
 COMMENT ON COLUMN onlyonce.totals.ordinal IS 'counts the checkpoints of the query';
@@ -101,12 +101,12 @@ COMMENT ON COLUMN onlyonce.totals.rejected IS 'output: pairs that its function r
 COMMENT ON COLUMN onlyonce.totals.unknown_fields IS 'receive: records with fields that are not declared';
 COMMENT ON COLUMN onlyonce.totals.written_again IS 'output, at least once: rows that were perhaps written twice';
 COMMENT ON COLUMN onlyonce.totals.declarations IS 'under how many declarations it has run';
-COMMENT ON COLUMN onlyonce.totals.conserved IS 'whether the records of each batch add up: those up to folded_upto did when they were folded into the sums';
+COMMENT ON COLUMN onlyonce.totals.conserved IS 'whether the records of each batch add up: the batches up to folded_upto did when they were added to the sums';
 COMMENT ON COLUMN onlyonce.totals.max_event_time IS 'receive: the largest event time that was kept';
 COMMENT ON COLUMN onlyonce.totals.read_upto IS 'output: the last version of events that it has read';
 COMMENT ON COLUMN onlyonce.totals.last_batch IS 'the highest committed batch id';
 COMMENT ON COLUMN onlyonce.totals.last_committed_at IS 'when that was';
-COMMENT ON COLUMN onlyonce.totals.folded_upto IS 'the last batch that is folded into the sums; -1: none';
+COMMENT ON COLUMN onlyonce.totals.folded_upto IS 'the last batch that is added to the sums; -1: none';
 
 CREATE OR REPLACE VIEW onlyonce.rejected AS
 SELECT p.pipeline, r.instance, r.output, r.reason, r.window_start, r.window_end, r.event_time,
@@ -116,7 +116,7 @@ FROM onlyonce_private.rejected r JOIN onlyonce_private.pipelines p USING (instan
 COMMENT ON VIEW onlyonce.rejected IS
     'Records that the function of an output rejected (reject), once for each window: what its batches have met, of recomputed windows what the last backfill met. `onlyonce rejected` shows the values.';
 COMMENT ON COLUMN onlyonce.rejected.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.rejected.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.rejected.instance IS 'the stream of the pipeline, or one of its bounded runs';
 COMMENT ON COLUMN onlyonce.rejected.output IS 'the output whose function rejected it';
 COMMENT ON COLUMN onlyonce.rejected.reason IS 'what the function said';
 COMMENT ON COLUMN onlyonce.rejected.window_start IS 'the window; of sessions the one that the record alone would have; NULL without windows';
@@ -129,7 +129,7 @@ COMMENT ON COLUMN onlyonce.rejected.incarnation IS 'the incarnation of the outpu
 COMMENT ON COLUMN onlyonce.rejected.batch IS 'its batch';
 COMMENT ON COLUMN onlyonce.rejected.rows IS 'how often the record is there: more than once only in at_least_once mode';
 COMMENT ON COLUMN onlyonce.rejected.location IS 'the Delta table with the values, under the platform''s home';
-COMMENT ON COLUMN onlyonce.rejected.oo_high IS 'the first half of the record''s id, as events has it';
+COMMENT ON COLUMN onlyonce.rejected.oo_high IS 'the first half of the record''s id, as stored in events';
 COMMENT ON COLUMN onlyonce.rejected.oo_low IS 'the second half';
 
 CREATE OR REPLACE VIEW onlyonce.reasons AS
@@ -138,7 +138,7 @@ FROM onlyonce_private.rejected r JOIN onlyonce_private.pipelines p USING (instan
 GROUP BY p.pipeline, r.instance, r.output, r.reason;
 COMMENT ON VIEW onlyonce.reasons IS 'How many (record, window) pairs each output has rejected, by reason. It reads each of them: give it the pipeline, and the output.';
 COMMENT ON COLUMN onlyonce.reasons.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.reasons.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.reasons.instance IS 'the stream of the pipeline, or one of its bounded runs';
 COMMENT ON COLUMN onlyonce.reasons.output IS 'the output whose function rejected them';
 COMMENT ON COLUMN onlyonce.reasons.reason IS 'what the function said';
 COMMENT ON COLUMN onlyonce.reasons.rejected IS 'how many pairs';
@@ -151,7 +151,7 @@ SELECT pipeline, instance, incarnation, batch, invalid, facts, run_id, committed
 FROM onlyonce.batches WHERE query = 'receive' AND invalid > 0;
 COMMENT ON VIEW onlyonce.invalid IS 'Records without values, by batch. `onlyonce invalid` shows the rows with reason and raw content.';
 COMMENT ON COLUMN onlyonce.invalid.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.invalid.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.invalid.instance IS 'the stream of the pipeline, or one of its bounded runs';
 COMMENT ON COLUMN onlyonce.invalid.incarnation IS 'instance/query/ordinal';
 COMMENT ON COLUMN onlyonce.invalid.batch IS 'the receive batch';
 COMMENT ON COLUMN onlyonce.invalid.invalid IS 'how many';
@@ -166,7 +166,7 @@ SELECT pipeline, instance, incarnation, batch, expired, run_id, committed_at,
 FROM onlyonce.batches WHERE query = 'receive' AND expired > 0;
 COMMENT ON VIEW onlyonce.expired IS 'Records from before the dedup horizon, by batch. `onlyonce expired` shows the rows.';
 COMMENT ON COLUMN onlyonce.expired.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.expired.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.expired.instance IS 'the stream of the pipeline, or one of its bounded runs';
 COMMENT ON COLUMN onlyonce.expired.incarnation IS 'instance/query/ordinal';
 COMMENT ON COLUMN onlyonce.expired.batch IS 'the receive batch';
 COMMENT ON COLUMN onlyonce.expired.expired IS 'how many';

@@ -54,7 +54,7 @@ FROM (
 JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.windows IS 'Each window of each output that has data, with its state and generation.';
 COMMENT ON COLUMN onlyonce.windows.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.windows.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.windows.instance IS 'the stream of the pipeline, or one of its bounded runs';
 COMMENT ON COLUMN onlyonce.windows.output IS 'the output';
 COMMENT ON COLUMN onlyonce.windows.window_start IS 'its start, inclusive';
 COMMENT ON COLUMN onlyonce.windows.window_end IS 'its end, exclusive';
@@ -77,7 +77,7 @@ SELECT p.pipeline, n.instance, n.output, n.window_start, n.window_end, n.generat
 FROM onlyonce_private.panes n JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.panes IS 'The windows that each output has written, by generation: what windows says of them, without what was read. Quick for a list in order.';
 COMMENT ON COLUMN onlyonce.panes.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.panes.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.panes.instance IS 'the stream of the pipeline, or one of its bounded runs';
 COMMENT ON COLUMN onlyonce.panes.output IS 'the output';
 COMMENT ON COLUMN onlyonce.panes.window_start IS 'the window';
 COMMENT ON COLUMN onlyonce.panes.window_end IS 'its end';
@@ -101,7 +101,7 @@ FROM onlyonce_private.met_windows m JOIN onlyonce_private.pipelines p USING (ins
 WHERE m.late > 0;
 COMMENT ON VIEW onlyonce.late IS 'Records that met a closed window, by output batch and window. `onlyonce late` shows the rows.';
 COMMENT ON COLUMN onlyonce.late.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.late.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.late.instance IS 'the stream of the pipeline, or one of its bounded runs';
 COMMENT ON COLUMN onlyonce.late.output IS 'the output whose window had closed';
 COMMENT ON COLUMN onlyonce.late.incarnation IS 'instance/query/ordinal';
 COMMENT ON COLUMN onlyonce.late.batch IS 'the batch of the output that met them';
@@ -147,7 +147,7 @@ FROM onlyonce_private.watermark_markers c JOIN onlyonce_private.incarnations l U
 JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.watermark_markers IS 'When the input was declared ended or the source was idle, so that windows closed without new records.';
 COMMENT ON COLUMN onlyonce.watermark_markers.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.watermark_markers.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.watermark_markers.instance IS 'the stream of the pipeline, or one of its bounded runs';
 COMMENT ON COLUMN onlyonce.watermark_markers.incarnation IS 'the receive incarnation that wrote it';
 COMMENT ON COLUMN onlyonce.watermark_markers.marker_no IS 'counts the watermark markers of an incarnation';
 COMMENT ON COLUMN onlyonce.watermark_markers.kind IS 'ended (the input was declared so), silent (the source was idle for idle_after)';

@@ -31,8 +31,8 @@ COMMENT ON COLUMN onlyonce.sources.source IS 'the source''s name';
 COMMENT ON COLUMN onlyonce.sources.max_event_time IS 'the largest event time that was kept of it; NULL: none yet';
 COMMENT ON COLUMN onlyonce.sources.last_arrival IS 'the ingestion time of its last batch; before the first one, since when the watermark waits for it';
 COMMENT ON COLUMN onlyonce.sources.idle IS 'whether nothing has come from it for its idle_after, by the last batch or watermark marker: then it holds nothing back';
-COMMENT ON COLUMN onlyonce.sources.holds_watermark IS 'whether the watermark waits for it: of the sources that are not idle it is the least far, or nothing of it is kept yet';
-COMMENT ON COLUMN onlyonce.sources.pipeline_max_event_time IS 'the event time by which windows are judged: the least of the sources that are not idle; it never moves back';
+COMMENT ON COLUMN onlyonce.sources.holds_watermark IS 'whether the watermark waits for it: of the sources that are not idle it is the furthest behind, or nothing of it is kept yet';
+COMMENT ON COLUMN onlyonce.sources.pipeline_max_event_time IS 'the event time by which windows are judged: the smallest of the sources that are not idle; it never moves back';
 
 CREATE OR REPLACE VIEW onlyonce.inputs AS
 SELECT p.pipeline, l.instance, s.source, b.incarnation, b.batch_id AS batch, (b.source_to->>'version')::bigint AS version,
@@ -47,13 +47,13 @@ CROSS JOIN LATERAL (
         WHERE y.incarnation = l.incarnation AND y.state = 'committed' AND y.source_to ? 'batch_no' ORDER BY y.batch_id DESC LIMIT 1000 OFFSET 0) x
     WHERE s.source IS NULL OR x.source_to->>'source' = s.source ORDER BY x.batch_id DESC LIMIT 1) b
 WHERE l.query = 'receive' AND l.state <> 'closed' AND l.kind = 'stream';
-COMMENT ON VIEW onlyonce.inputs IS 'Up to where each source is taken in, by its last committed batch: a table''s version and its newest version, the schemas of its messages, its offsets. The schemas and offsets of earlier batches are in end_offset of batches.';
+COMMENT ON VIEW onlyonce.inputs IS 'Up to where each source is received, by its last committed batch: a table''s version and its newest version, the schemas of its messages, its offsets. The schemas and offsets of earlier batches are in end_offset of batches.';
 COMMENT ON COLUMN onlyonce.inputs.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.inputs.instance IS 'the pipeline on its stream';
 COMMENT ON COLUMN onlyonce.inputs.source IS 'of several sources, which; NULL: there is one. A source without a batch among the last 1,000 has no row';
 COMMENT ON COLUMN onlyonce.inputs.incarnation IS 'the incarnation of receive';
 COMMENT ON COLUMN onlyonce.inputs.batch IS 'its last committed batch of that source';
-COMMENT ON COLUMN onlyonce.inputs.version IS 'a Delta table: the last version with rows that is taken in';
+COMMENT ON COLUMN onlyonce.inputs.version IS 'a Delta table: the last version with rows that is received';
 COMMENT ON COLUMN onlyonce.inputs.newest_version IS 'a Delta table: its newest version when that batch began';
 COMMENT ON COLUMN onlyonce.inputs.schemas IS 'Kafka with a schema registry: the schema ids of the messages in that batch';
 COMMENT ON COLUMN onlyonce.inputs.key_schemas IS 'the schemas of their keys';
@@ -138,7 +138,7 @@ CROSS JOIN LATERAL (
 LEFT JOIN onlyonce.sources s ON s.instance = aged.instance AND 'receive/' || s.source = aged.query;
 COMMENT ON VIEW onlyonce.lag IS 'How far each stage of each pipeline is behind, by the log: one row for receive, for each of several sources, for each output that has run, and for each delivery with rows to send. `slowest` names the slow stage.';
 COMMENT ON COLUMN onlyonce.lag.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.lag.instance IS 'the pipeline on its stream, or one bounded run of it that has not finished';
+COMMENT ON COLUMN onlyonce.lag.instance IS 'the stream of the pipeline, or one of its bounded runs that has not finished';
 COMMENT ON COLUMN onlyonce.lag.stage IS 'receive, the output, or output/deliver: what its outbox has not delivered; receive/source: one of several sources';
 COMMENT ON COLUMN onlyonce.lag.incarnation IS 'instance/query/ordinal; of a delivery instance/output/deliver, of a source instance/receive/source';
 COMMENT ON COLUMN onlyonce.lag.system_lag IS 'the age of the oldest input that waits for this stage, by the time it was first seen; 0 when none does. Receive: of its begun batches. The log does not know of files that no run has listed, nor of listed ones whose batch has not begun';
@@ -148,11 +148,11 @@ COMMENT ON COLUMN onlyonce.lag.records_waiting IS 'the records in them: of recei
 COMMENT ON COLUMN onlyonce.lag.batches_begun IS 'batches of this stage that began and are not committed';
 COMMENT ON COLUMN onlyonce.lag.last_batch IS 'the last batch that it has committed; NULL for a source';
 COMMENT ON COLUMN onlyonce.lag.last_committed_at IS 'when that was';
-COMMENT ON COLUMN onlyonce.lag.max_event_time IS 'the largest event time of what it has committed (of several sources the least of those that are not idle): its watermark is this less its allowed watermark_delay';
+COMMENT ON COLUMN onlyonce.lag.max_event_time IS 'the largest event time of what it has committed (of several sources the smallest among the sources that are not idle): its watermark is this minus its watermark_delay';
 COMMENT ON COLUMN onlyonce.lag.freshness IS 'the age of that event time';
 COMMENT ON COLUMN onlyonce.lag.idle IS 'one of several sources: whether nothing has come for its idle_after, so that it holds nothing back';
 COMMENT ON COLUMN onlyonce.lag.holds_watermark IS 'one of several sources: whether the watermark waits for it';
-COMMENT ON COLUMN onlyonce.lag.catch_up IS 'an output: how long the records that wait take at the rate of its last 20 batches; NULL: it has read no record yet. Of a source see the view backlog';
+COMMENT ON COLUMN onlyonce.lag.catch_up IS 'an output: how long the records that wait take at the rate of its last 20 batches; NULL: it has read no record yet. For a source see the view backlog';
 
 CREATE OR REPLACE VIEW onlyonce.subscriptions AS
 SELECT s.pipeline, s.subscription, s.registered_at, coalesce(sum(cardinality(u.message_ids)), 0)::bigint AS unacknowledged,
@@ -166,7 +166,7 @@ COMMENT ON COLUMN onlyonce.subscriptions.subscription IS 'its whole name';
 COMMENT ON COLUMN onlyonce.subscriptions.registered_at IS 'when the pipeline first pulled from it';
 COMMENT ON COLUMN onlyonce.subscriptions.unacknowledged IS 'messages that are pulled and not known to be acknowledged; a message that is pulled twice counts twice';
 COMMENT ON COLUMN onlyonce.subscriptions.oldest_pulled_at IS 'when the oldest of them was pulled';
-COMMENT ON COLUMN onlyonce.subscriptions.holds_from IS 'while they are there no record id first seen from then on is collected';
+COMMENT ON COLUMN onlyonce.subscriptions.holds_from IS 'while they are there no record id first seen from then on is removed';
 COMMENT ON COLUMN onlyonce.subscriptions.lapses_at IS 'when the subscription itself will have thrown the last of them away';
 
 CREATE OR REPLACE VIEW onlyonce.taken_in AS
@@ -184,7 +184,7 @@ CROSS JOIN LATERAL (
           WHERE b.incarnation = last.incarnation AND b.state = 'committed' ORDER BY b.batch_id DESC LIMIT 20) x) rate;
 COMMENT ON VIEW onlyonce.taken_in IS 'Up to which batch of its manifest each pipeline and bounded run has committed its input, and how fast its last batches read.';
 COMMENT ON COLUMN onlyonce.taken_in.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.taken_in.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.taken_in.instance IS 'the stream of the pipeline, or one of its bounded runs';
 COMMENT ON COLUMN onlyonce.taken_in.batch_no IS 'the number of the last committed batch in the manifest of the source; of several sources in their common order';
 COMMENT ON COLUMN onlyonce.taken_in.committed_at IS 'when that batch was committed';
 COMMENT ON COLUMN onlyonce.taken_in.records_per_second IS 'records in a second of the last 20 batches, from the begin of each to its commit';

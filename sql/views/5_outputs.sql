@@ -23,10 +23,10 @@ LEFT JOIN LATERAL (
     ORDER BY n.window_start DESC, n.window_end DESC LIMIT 1) written ON true;
 COMMENT ON VIEW onlyonce.outputs IS 'What each output reads, and how far it is behind that: chains, outputs made from others, several results of one function.';
 COMMENT ON COLUMN onlyonce.outputs.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.outputs.instance IS 'the pipeline on its stream, or one bounded run of it that has not finished';
+COMMENT ON COLUMN onlyonce.outputs.instance IS 'the stream of the pipeline, or one of its bounded runs that has not finished';
 COMMENT ON COLUMN onlyonce.outputs.output IS 'the output, as its last batch was declared';
 COMMENT ON COLUMN onlyonce.outputs.reads IS 'events, or the output whose windows or rows it is made from';
-COMMENT ON COLUMN onlyonce.outputs.query IS 'the query that writes it: its own, or that of the output from whose rows it is made in the same batch';
+COMMENT ON COLUMN onlyonce.outputs.query IS 'the query that writes it: its own, or the query of the output from whose rows it is made in the same batch';
 COMMENT ON COLUMN onlyonce.outputs.batches_behind IS 'batches of receive that what it reads has, and it has not; 0: it has all of them';
 COMMENT ON COLUMN onlyonce.outputs.last_window_start IS 'the newest closed window that it has written; NULL: it has none';
 COMMENT ON COLUMN onlyonce.outputs.last_window_end IS 'its end';
@@ -73,7 +73,7 @@ LEFT JOIN LATERAL (
       AND (x.window_start, x.window_end) = (f.window_start, f.window_end)) newest ON true;
 COMMENT ON VIEW onlyonce.output_files IS 'Each file of a sharded output that counts: its window, pane and shard, what is in it, and whether it has its final name. A file that is not in here counts for no reader.';
 COMMENT ON COLUMN onlyonce.output_files.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.output_files.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.output_files.instance IS 'the stream of the pipeline, or one of its bounded runs';
 COMMENT ON COLUMN onlyonce.output_files.output IS 'the output';
 COMMENT ON COLUMN onlyonce.output_files.window_start IS 'the window; none for an output without windows';
 COMMENT ON COLUMN onlyonce.output_files.window_end IS 'its end';
@@ -103,7 +103,7 @@ FROM onlyonce_private.outbox o JOIN onlyonce_private.pipelines p USING (instance
 COMMENT ON VIEW onlyonce.outbox IS 'Each row for a webhook or BigQuery, with the state of its delivery. Delivered rows stay as long as units do.';
 COMMENT ON COLUMN onlyonce.outbox.stream IS 'the write stream of BigQuery that its unit goes to (BigQueryStream), from before the first row was sent';
 COMMENT ON COLUMN onlyonce.outbox.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.outbox.instance IS 'the pipeline on its stream, or one bounded run of it, whose rows are sent only when it is named';
+COMMENT ON COLUMN onlyonce.outbox.instance IS 'the stream of the pipeline, or one of its bounded runs, whose rows are sent only when it is named';
 COMMENT ON COLUMN onlyonce.outbox.output IS 'the output';
 COMMENT ON COLUMN onlyonce.outbox.unit IS 'the unit that committed it: unique_id of commits';
 COMMENT ON COLUMN onlyonce.outbox.seq IS 'its number in the unit';
@@ -117,6 +117,6 @@ COMMENT ON COLUMN onlyonce.outbox.payload IS 'what is sent, as JSON';
 COMMENT ON COLUMN onlyonce.outbox.idempotency_key IS 'a webhook''s key: unit, number, and an id of the incarnation. The same at each attempt';
 COMMENT ON COLUMN onlyonce.outbox.insert_id IS 'BigQuery''s insert id: 128 bits of the key. The same at each attempt';
 COMMENT ON COLUMN onlyonce.outbox.committed_at IS 'when it was written, with its unit; of a backfill when that had ended';
-COMMENT ON COLUMN onlyonce.outbox.due_at IS 'not sent before; null: at once';
+COMMENT ON COLUMN onlyonce.outbox.due_at IS 'not sent before; null: immediately';
 COMMENT ON COLUMN onlyonce.outbox.begun_at IS 'when the last attempt began';
 COMMENT ON COLUMN onlyonce.outbox.answered_at IS 'when its answer was recorded';

@@ -3,7 +3,7 @@
 CREATE OR REPLACE VIEW onlyonce.alerts AS
 SELECT kind, subject, what, raised_at, told_at AS notified_at
 FROM onlyonce_private.alerts;
-COMMENT ON VIEW onlyonce.alerts IS 'The causes of alerts that have not cleared. `onlyonce alerts` looks again.';
+COMMENT ON VIEW onlyonce.alerts IS 'The causes of alerts that have not cleared. `onlyonce alerts` checks again.';
 COMMENT ON COLUMN onlyonce.alerts.kind IS 'conservation, lag, unread input, source away, near horizon';
 COMMENT ON COLUMN onlyonce.alerts.subject IS 'the pipeline, and the stage where there is one';
 COMMENT ON COLUMN onlyonce.alerts.what IS 'what was found when it was raised';
@@ -15,7 +15,7 @@ SELECT l.looked_at, f.finding, f."where" AS subject, f.what, f.data, f.repair, f
 FROM onlyonce_private.looks l
 LEFT JOIN LATERAL jsonb_to_recordset(l.found) AS f (finding text, "where" text, what text, data text, repair text, fix text) ON true;
 COMMENT ON VIEW onlyonce.findings IS 'What the last `onlyonce doctor`, or the hourly DAG onlyonce_audit, has found stuck. One row without a finding: nothing. No row: the doctor has not run yet.';
-COMMENT ON COLUMN onlyonce.findings.looked_at IS 'when that was; what was repaired since is still here until the next look';
+COMMENT ON COLUMN onlyonce.findings.looked_at IS 'when that was; what was repaired since is still here until the next check';
 COMMENT ON COLUMN onlyonce.findings.finding IS 'which kind';
 COMMENT ON COLUMN onlyonce.findings.subject IS 'the batch, incarnation, file or table';
 COMMENT ON COLUMN onlyonce.findings.what IS 'what happened';
@@ -40,7 +40,7 @@ COMMENT ON COLUMN onlyonce.reprocessings.state IS 'begun (the next reprocessing 
 COMMENT ON COLUMN onlyonce.reprocessings.rows IS 'rows of events that it took; a file that could not be read is one';
 COMMENT ON COLUMN onlyonce.reprocessings.lines IS 'lines of its file: input again, and counted as such';
 COMMENT ON COLUMN onlyonce.reprocessings.left_out IS 'lines that were left out, since a record with their id is kept';
-COMMENT ON COLUMN onlyonce.reprocessings.still_invalid IS 'of the lines, how many were no record by the declaration of that moment';
+COMMENT ON COLUMN onlyonce.reprocessings.still_invalid IS 'of the lines, how many were not records by the declaration of that moment';
 COMMENT ON COLUMN onlyonce.reprocessings.file IS 'its file in the inbox; none when all was left out';
 COMMENT ON COLUMN onlyonce.reprocessings.run_id IS 'the command that began it';
 COMMENT ON COLUMN onlyonce.reprocessings.taken_in_by IS 'the run that read the file';

@@ -20,7 +20,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
     UPDATE onlyonce_private.long_runs SET stop_asked_at = coalesce(stop_asked_at, clock_timestamp())
     WHERE supervisor = of_supervisor AND ended_at IS NULL RETURNING attempt
 $$;
-COMMENT ON FUNCTION onlyonce.ask_stop(text) IS 'Ask the driver that a supervisor watches to stop between two batches. NULL: no such driver is at work';
+COMMENT ON FUNCTION onlyonce.ask_stop(text) IS 'Ask the driver that a supervisor watches to stop between two batches. NULL: no such driver is running';
 REVOKE EXECUTE ON FUNCTION onlyonce.longest_window(text, text), onlyonce.ask_stop(text) FROM PUBLIC;
 
 DO $$

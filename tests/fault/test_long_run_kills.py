@@ -152,6 +152,6 @@ def test_of_long_runs_started_at_the_same_instant_one_is_at_work(platform: Platf
     ends: list[Any] = [driver.communicate(timeout=JOB_TIMEOUT)[0][-2000:] for driver in drivers]
 
     assert sorted(driver.returncode for driver in drivers) == [0, SUPERSEDED, SUPERSEDED], ends
-    assert "a long run is at work" in beside
+    assert "a continuous run is active" in beside
     platform.run("shop", "--close")
     check(platform, FILES)

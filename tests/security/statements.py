@@ -45,7 +45,7 @@ ELSEWHERE = {
         f"{FORGET}test_line_in_another_encoding_goes",
     "The [conversion table](../reference/values.md) decides what the value is.": f"{ERASING}test_a_value_is_compared_as_events_has_it",
     "An invalid line is searched for its fields too,": f"{FORGET}test_every_spelling_goes_and_a_record_without_a_line_is_reported",
-    "and a message of Pub/Sub, Avro or Protobuf that is no record for what it says.": f"{FORGET}test_message_that_is_no_record_goes",
+    "and a message of Pub/Sub, Avro or Protobuf that is not a record for what it says.": f"{FORGET}test_message_that_is_no_record_goes",
     "No line makes the search fail, however deep or long it is.": f"{ERASING}test_no_line_makes_the_search_fail",
     "If a record of `events` has no line in the input files, the receipt reports it and the exit code is 1.": f"{FORGET}test_every_spelling_goes_and_a_record_without_a_line_is_reported",
     "The reason of an invalid record shows no key and no header of its message:": "tests/spark/sources/test_shown_columns.py::test_a_reason_has_no_value_of_a_header",
@@ -61,10 +61,10 @@ ELSEWHERE = {
     "A format that it can't decode, and a compressed file that is damaged, are named as such.": "tests/unit/operate/test_decoders.py::test_damage_of_a_compressed_file_is_named",
     "Statistics that PostgreSQL keeps of columns are among these places,": f"{ERASED}test_statements_that_postgresql_counts_are_searched",
     "The receipt names no place that has no value:": EVERYWHERE,
-    "The messages of a topic are there with the end that the broker's own settings give them,": "tests/spark/operate/test_forget.py::test_messages_of_a_topic_stay_and_the_receipt_says_until_when",
+    "The receipt lists the messages of a topic with the end that the broker's own settings give them,": "tests/spark/operate/test_forget.py::test_messages_of_a_topic_stay_and_the_receipt_says_until_when",
     "A file that no snapshot of an Iceberg table has is searched as well.": OUTSIDE,
-    "What a bucket keeps of deleted objects is named by the bucket.": IN_STORE,
-    "Of what no command of ours can know (backups, Airflow's database, logs elsewhere, copies that people have made)":
+    "The receipt names each bucket that may keep deleted objects.": IN_STORE,
+    "The receipt says in one line each why it can't cover what no command can know:":
         "tests/unit/operate/test_erasure_places.py::test_a_receipt_says_why_a_place_can_not_be_searched",
     "The stored receipt has no value, also not in a path.": f"{ERASED}test_names_and_what_killed_writers_left_are_searched",
 }  # fmt: skip
@@ -83,7 +83,7 @@ NO_CASE = (
     "In addition:",
     "What the server itself quotes of a row (`DETAIL`) stays in the error,",
     "A password changed in `.env` must be changed in PostgreSQL too",
-    "PostgreSQL lets no one forbid a role to change its own password,",
+    "In PostgreSQL no one can forbid a role to change its own password,",
     "An open transaction of the reader keeps VACUUM from removing dead rows,",
     "On a PostgreSQL of your own nothing is revoked from PUBLIC,",
     "There a reader may make large objects and temporary tables,",
@@ -97,7 +97,7 @@ NO_CASE = (
     "In a MySQL sink's database a user of that database can hold up the making of tables for a minute.",
     "If root starts the embedded server and there is no account `postgres`,",
     "An account that may make pods may name any Secret of its namespace in one,",
-    "Put nothing but onlyonce into the namespace all the same.",
+    "Put only onlyonce into the namespace all the same.",
     "To check the lock for known vulnerabilities,",
 )
 """How sentences begin that give advice, a reason or a limit, and promise nothing."""

@@ -111,7 +111,7 @@ def test_no_control_character_reaches_a_terminal(written: Callable[[], str]) -> 
     found.encode()
 
 
-@states("What Spark itself logs in a driver of one machine has a question mark for each.")
+@states("In Spark's own log lines, in a driver of one machine, each such character is a question mark.")
 def test_sparks_own_log_hides_them() -> None:
     """Log4j replaces the characters of the pattern in its messages and traces; it has no halves of surrogate pairs."""
     found = re.search(
@@ -131,7 +131,10 @@ def test_json_keeps_the_value() -> None:
     assert json.loads(text) == [{"raw": ODD, "file": r"\x9b"}]
 
 
-@states("An error shows them wherever it goes: on a terminal, in a task's log, on Airflow's page.")
+@states(
+    "An error shows such characters in the same way wherever it goes: on a terminal, in a task's log, on "
+    "Airflow's page."
+)
 def test_an_error_holds_no_control_character() -> None:
     """Also one that has come from a worker of Spark."""
     error = Refused(f"{HOSTILE}\nsecond line", data=HOSTILE, hint=HOSTILE)

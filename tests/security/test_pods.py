@@ -92,7 +92,7 @@ def names_of_secrets(kind: str, at: str = "") -> Iterator[str]:
 
 
 @states(
-    "With `secrets.yaml` a pod that a driver or Airflow makes sees no Secret but onlyonce's three, and has no "
+    "With `secrets.yaml` a pod that a driver or Airflow makes sees only onlyonce's three Secrets, and has no "
     "other account."
 )
 def test_a_pod_sees_no_other_secret() -> None:
@@ -129,7 +129,7 @@ def test_a_pod_sees_no_other_secret() -> None:
 
 
 @states(
-    "With `secrets.yaml` a pod that a driver or Airflow makes sees no Secret but onlyonce's three, and has no "
+    "With `secrets.yaml` a pod that a driver or Airflow makes sees only onlyonce's three Secrets, and has no "
     "other account."
 )
 def test_the_policy_is_for_the_accounts_that_make_pods() -> None:

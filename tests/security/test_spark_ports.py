@@ -101,7 +101,7 @@ def test_the_ports_of_a_drivers_python_are_for_its_user(spark: Any, tmp_path: Pa
     assert spark.sparkContext.parallelize(range(2)).map(str).collect() == ["0", "1"]
 
 
-@states("The server of accumulators, which has one connection at a time, lets no other user hold it up.")
+@states("The server of accumulators accepts one connection at a time, and no other user can block it.")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_a_silent_connection_of_another_user_holds_up_no_accumulators(spark: Any) -> None:
     """A second server of the same class: the session's own may have its one connection already, by the JVM."""

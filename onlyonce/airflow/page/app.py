@@ -243,7 +243,8 @@ class Order:
     first: tuple[Any, ...]
 
     def place(self, text: str | None) -> tuple[Any, ...]:
-        """Return the values after which a page begins. Raise Refused for a string that is no position in this list."""
+        """Return the values after which a page begins. Raise Refused for a string that is not a position in this
+        list."""
         if not text:
             return self.first
         parts = text.split(_BETWEEN)
@@ -348,7 +349,7 @@ async def _searched(request: Request) -> str:
 
 @app.get("/")
 def overview(request: Request, user: GetUserDep) -> HTMLResponse:
-    """Show what is stuck, by the doctor's last look; then every pipeline and bounded run."""
+    """Show what is stuck, by the doctor's last check; then every pipeline and bounded run."""
     with log(request, user) as ask:
         found, looked = _cards(ask, None), ask("findings")
     return _page(

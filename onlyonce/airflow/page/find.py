@@ -123,7 +123,7 @@ def _records(ask: Sight, words: list[str]) -> Found:
         by_column = bool(columns) and columns.keys() <= set(rows.schema.names)
         try:
             wanted = None if by_column else _asked(pipeline["pipeline"], words)
-        except Refused as error:  # these words are no id in this pipeline
+        except Refused as error:  # these words are not an id in this pipeline
             unlike[f"{error.what}; next: {error.hint}"] = None
             continue
         if not by_column and wanted is None:
@@ -154,7 +154,7 @@ def _asked(name: str, words: list[str]) -> Asked | None:
     """Return the ids that these words mean in a pipeline, as `onlyonce trace` does.
 
     Return None if the declaration can't be loaded here and the words are not the platform's own id. Raise Refused if
-    the words are no id in this pipeline.
+    the words are not an id in this pipeline.
     """
     try:
         pipeline = declarations.one(name)

@@ -181,8 +181,8 @@ def reader_url() -> str:
 
 
 def _begin(connection: Session) -> None:
-    # One snapshot, otherwise the sums of one moment would be shown next to the batches of the next. Compiling costs
-    # more than it gains here.
+    # One snapshot, otherwise the sums of one moment would be shown next to the batches of the next. PostgreSQL's JIT
+    # compiling costs more than it gains here.
     snapshot(connection)
     connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{PATIENCE_SECONDS}s'")
     connection.exec_driver_sql("SET LOCAL jit = off")

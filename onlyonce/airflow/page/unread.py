@@ -7,7 +7,7 @@ source, the stored answer is shown with its time.
 To start it takes a second. So a process of the same command is started after each request: it has imported all modules,
 waits for the name of a pipeline, reads the declarations then, answers and ends.
 
-A page has the answers of the first ANSWER_SECONDS. The process goes on for KEPT_SECONDS after it has asked. The next
+A page has the answers of the first ANSWER_SECONDS. The process continues for KEPT_SECONDS after it has asked. The next
 page has the answers that came late, such as all answers if the process took long to start.
 """
 
@@ -97,7 +97,7 @@ class Asker:
     def ask(self, pipeline: str, reader_url: str) -> Asked:
         """Return what the sources have answered, ANSWER_SECONDS after the request at most.
 
-        The process goes on after that, so a later call has the answers that came late.
+        The process continues after that, so a later call has the answers that came late.
         """
         with self.lock:
             request = self.requests.get(pipeline)

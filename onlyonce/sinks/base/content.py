@@ -44,7 +44,7 @@ def csv_writer(file: Any, schema: pa.Schema, *, header: bool) -> csv.CSVWriter:
 LEAST = -1126
 """The exponent of the unit.
 
-It is the least exponent of a double by `frexp` (-1073), less the 53 bits of the double's whole number.
+It is the smallest exponent of a double by `frexp` (-1073), less the 53 bits of the double's whole number.
 """
 BITS, HALF = 53, 27
 AT_ONCE = 1 << 25

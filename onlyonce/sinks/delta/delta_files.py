@@ -49,7 +49,7 @@ from onlyonce.tables.table_files import Held
 PARTITION = OO_PARTITION
 """The column with the values of a row's partition columns: a JSON array of strings and nulls, as in Delta's log."""
 BYTES, ROW_GROUP = 1 << 27, 1 << 17
-"""A file is closed after so many bytes of rows in memory. A row group has so many rows."""
+"""A file is closed after this number of bytes of rows in memory. A row group has this number of rows."""
 RESULT = "path string, partition string, tally binary"
 ARROW = pa.schema({"path": pa.string(), "partition": pa.string(), "tally": pa.binary()})
 """What a task returns, once for Spark and once for Arrow: a row for each file with its path and partition, and a row

@@ -1,4 +1,4 @@
-"""A Delta table as a target: whether it is there, who owns it, how many rows it has, its removal. No Spark."""
+"""A Delta table as a target: whether it exists, who owns it, how many rows it has, its removal. No Spark."""
 
 from __future__ import annotations
 

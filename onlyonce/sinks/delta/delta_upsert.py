@@ -110,13 +110,13 @@ def matched(keys: Iterable[str]) -> Column:
 
 def as_new(sequence_by: Iterable[str]) -> Column:
     """Return whether an arriving row is at least as new as the table's row with its keys."""
-    # A null sorts first: a row from before there was an order is replaced.
+    # A null sorts first: a row that was stored before `sequence_by` was declared is replaced.
     there, arriving = (F.struct(*[F.col(f"{side}.{quoted(name)}") for name in sequence_by]) for side in "ts")
     return there <= arriving
 
 
 def bounds(rows: DataFrame, columns: Sequence[str], each: Sequence[str] = ()) -> dict[str, Bounds]:
-    """Return the least and the largest value of some columns, by one job over the rows.
+    """Return the smallest and the largest value of some columns, by one job over the rows.
 
     For the columns in `each`, which have few values, return all values.
     """
@@ -308,11 +308,11 @@ def deletes_of(path: Location, sink: Delta) -> Deletes | None:
 # Histories (SCD type 2) in Delta, as in PostgreSQL: each change is a version of its key's row, with the time from which
 # and to which it held.
 #
-# A version ends where the next change of its key begins, by the order of `sequence_by`. A delete is no version: it ends
-# the version before it, and an earlier commit keeps the delete in the second table. The changes of a key in the table,
-# in the batch and in the second table are put in order together. New versions, and versions whose end has moved, are
-# then upserted by key and position. Rows that were written before are overwritten with themselves. Times need not grow:
-# if the source's clock went back, a version ends before it begins.
+# A version ends where the next change of its key begins, by the order of `sequence_by`. A delete is not a version: it
+# ends the version before it, and an earlier commit keeps the delete in the second table. The changes of a key in the
+# table, in the batch and in the second table are put in order together. New versions, and versions whose end has moved,
+# are then upserted by key and position. Rows that were written before are overwritten with themselves. Times need not
+# grow: if the source's clock went back, a version ends before it begins.
 
 
 ENDS = (StructField(VALID_TO, TimestampType()), StructField(IS_CURRENT, BooleanType()))

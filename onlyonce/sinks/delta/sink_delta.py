@@ -311,7 +311,8 @@ class DeltaWriter:
         passing("delta-after-write")
 
     def exported(self, batch: Batch, rows: DataFrame) -> DataFrame | None:
-        """Return the rows of an append to a table without conditions for a row; else None."""
+        """Return the rows to store if the output appends and its table has no condition that a row must meet; else
+        None."""
         if self._sink.write != "append":
             return None
         self._check_table(self._now().table)
@@ -497,7 +498,8 @@ def stored(database: Database, sink: Delta, where: str) -> Stored:
 
 
 def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
-    """Return the types of the columns as the sink has them, and of the existing table; None if there is none.
+    """Return the types that the sink stores for the columns, and the types of the existing table; None if there is
+    none.
 
     Raise Refused if the rows can't be written to it.
     """

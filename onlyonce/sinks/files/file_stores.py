@@ -254,8 +254,8 @@ class ObjectStore:
             yield Counted(stream)
             stream.close()
         except BaseException:
-            # Python closes an unreferenced stream, and then a half object would appear. If the store is away, the sweep
-            # removes it.
+            # Python closes an unreferenced stream, and then a half object would appear. If the store is unreachable,
+            # the sweep removes it.
             if not isinstance(stream, Sink):
                 with suppress(OSError):
                     stream.close()
@@ -290,7 +290,7 @@ class ObjectStore:
         passing("finalize-after-manifest")
         if there != text:
             raise InvariantBroken(
-                f"{path} is there with other content than the log has for this pane",
+                f"{path} exists, but its content differs from what the log has for this pane",
                 data="the pane is not final; nothing was overwritten",
                 hint="compare it with onlyonce.output_files; move it away if it is not the platform's, then: "
                 "onlyonce finalize",
@@ -444,7 +444,7 @@ class Store(Protocol):
         """Make temporary files durable. Called before the unit that names them commits."""
 
     def remove(self, temporary: str) -> None:
-        """Remove a temporary file. It is no error if the file is gone."""
+        """Remove a temporary file. It is not an error if the file is gone."""
 
     def publish(self, pane: list[Winner]) -> None:
         """Make all files of a pane final. This may be repeated, also at the same time.
@@ -485,5 +485,5 @@ def store_of(place: str) -> Store:
 
 
 def folder_of(place: str) -> Path:
-    """Return the folder of a place that is no URL."""
+    """Return the folder of a place that is not a URL."""
     return settings.files_dir() / Path(place).expanduser()

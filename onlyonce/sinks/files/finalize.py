@@ -39,7 +39,7 @@ def disagreements(winners: list[Winner]) -> Iterator[str]:
     """Yield how final files differ from the log: the size of each, and the content of the last ones.
 
     `onlyonce finalize` has read each file once, when it gave the file its name. Raise Retryable while a folder or store
-    is away.
+    is unreachable.
     """
     final = sorted((w for w in winners if w.finalized_at), key=lambda w: (w.finalized_at, w.file_no))
     read = {winner.file_no for winner in final[-SAMPLE:]}
@@ -81,8 +81,8 @@ def main(argv: list[str]) -> Report:
     """Finalize once, everything or one pipeline with its bounded runs; return what got its final names.
 
     Raise InvariantBroken if a file is missing or its name has other content; the other panes are done first. Raise
-    Retryable while the database, a folder or a store is away; the panes of other places are done first. Raise Refused
-    for a pipeline that is not declared.
+    Retryable while the database, a folder or a store is unreachable; the panes of other places are done first. Raise
+    Refused for a pipeline that is not declared.
     """
     asked = parse("finalize", argv)
     database = Database(settings.database_url(), "onlyonce/finalize")
@@ -123,8 +123,8 @@ def _waiting(
 def _published(pane: list[Winner], broken: dict[Pane, InvariantBroken | Retryable], away: dict[str, Retryable]) -> bool:
     """Make a pane final; return whether it is.
 
-    Add the pane to `broken` if publishing would overwrite or lose a file, or if the pane's folder or store is away.
-    Panes of other places don't wait for it.
+    Add the pane to `broken` if publishing would overwrite or lose a file, or if the pane's folder or store is
+    unreachable. Panes of other places don't wait for it.
     """
     first = pane[0]
     if first.place in away:

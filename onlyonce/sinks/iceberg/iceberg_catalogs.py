@@ -176,9 +176,9 @@ def drop(place: Place) -> None:
         found.purge_table(place.where)
 
 
-# The owner of a table in an Iceberg catalog, in a property of the table. It holds for each name by which the catalog
-# reaches the table, and for each platform. The log's own claim (`onlyonce.commitlog.dropping`) compares names, and
-# knows this platform only.
+# The owner of a table in an Iceberg catalog, in a property of the table. The property holds for each name by which the
+# catalog reaches the table, and for each platform. The log's own claim (`onlyonce.commitlog.dropping`) compares names,
+# and knows this platform only.
 
 
 def claim_table(table: Table, owner: str) -> None:

@@ -120,7 +120,7 @@ def look(metadata: TableMetadata, commit: Commit, *, snapshots: bool = False) ->
             f"the table at {metadata.location} has batch {newest['batch']} of {commit.incarnation} by a driver of "
             f"epoch {newest['epoch']}; this is {commit.epoch}",
             data="nothing was written by this driver",
-            hint="nothing to do: the newer driver goes on. If there is none, the log was put back to an earlier "
+            hint="nothing to do: the newer driver continues. If there is none, the log was put back to an earlier "
             "moment than the table",
         )
     if newest and passed:
@@ -248,7 +248,7 @@ def _put(table: Table, commit: Commit, written: Sequence[DataFile], instead_of: 
     change, summary = table.transaction(), commit.summary()
     if instead_of is not None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it is no problem if there are no such rows
+            warnings.simplefilter("ignore")  # it does no harm if there are no such rows
             change.delete(instead_of, snapshot_properties=summary)
     # Also without files: a snapshot moves the branch, so that a driver that read the table before must read it again.
     with change.update_snapshot(snapshot_properties=summary).merge_append() as added:

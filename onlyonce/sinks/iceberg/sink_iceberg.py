@@ -95,7 +95,7 @@ def write_unit(
 ) -> int | None:
     """Write the reference unit, then the rows, commit and compare. Return the id of the snapshot.
 
-    A batch without rows has no commit, unless rows are to be removed (`instead_of`). The conformance suite calls this,
+    A batch without rows has no commit, unless it removes rows (`instead_of`). The conformance suite calls this,
     too.
     """
     pinned.reference(database, batch.unit, batch.epoch, batch.content, "iceberg")
@@ -447,7 +447,8 @@ def stored(database: Database, sink: Iceberg, where: str) -> Stored:
 
 
 def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
-    """Return the types of the columns as the sink has them, and of the existing table; None if there is none.
+    """Return the types that the sink stores for the columns, and the types of the existing table; None if there is
+    none.
 
     Raise Refused if the rows can't be written to it.
     """

@@ -85,7 +85,7 @@ class Arriving:
                 )
 
     def delete(self) -> None:
-        """Drop outdated rows, then delete what the other rows say. The rows that are to be written stay."""
+        """Drop outdated rows, then delete what the other rows say. The rows to write stay."""
         for there in ("target", "deleted"):
             self.run(
                 OUTDATED, there=self.names()[there], newest_there=self.ordered("there"), newest=self.ordered(TABLE)
@@ -173,9 +173,9 @@ class Arriving:
 # Histories (SCD type 2) in MySQL, as in PostgreSQL: each change is a version of its key's row, with the time from which
 # and to which it held.
 #
-# A version ends where the next change of its key begins, by the order of `sequence_by`. A delete is no version: it ends
-# the version before it, and is kept in `<table>_deleted`. After a unit's rows are written, the changes of its keys are
-# gathered from both tables, and the ends of their versions are computed again. All of these statements are in the
+# A version ends where the next change of its key begins, by the order of `sequence_by`. A delete is not a version: it
+# ends the version before it, and is kept in `<table>_deleted`. After a unit's rows are written, the changes of its keys
+# are gathered from both tables, and the ends of their versions are computed again. All of these statements are in the
 # transaction of the unit's claim. Rows that were written before are overwritten with themselves. Times need not grow:
 # if the source's clock went back, a version ends before it begins.
 
@@ -222,7 +222,7 @@ def write_history(arriving: Arriving) -> None:
 ROW = "oo_row"
 """The column with a row as JSON."""
 CHUNK = 2 << 20
-"""Bytes of rows in one statement: servers take 16 MB and more, and larger statements are no faster."""
+"""Bytes of rows in one statement: servers take 16 MB and more, and larger statements are not faster."""
 TWICE = 1062
 ROWS_AT_FAULT = {
     1062,

@@ -1,4 +1,4 @@
-"""A table of MySQL or MariaDB as a target: whether it is there, who owns it, how many rows, its removal. No Spark."""
+"""A table of MySQL or MariaDB as a target: whether it exists, who owns it, how many rows, its removal. No Spark."""
 
 from __future__ import annotations
 

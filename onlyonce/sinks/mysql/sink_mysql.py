@@ -94,7 +94,7 @@ class MySQLWriter:
         self._commit(batch, rows, "replace", tuple(map(_as_text, span.times)))
 
     def end(self, scope: Scope, batch: Batch) -> None:
-        """Copy the units to the platform's log, and check that all partitions are there."""
+        """Copy the units to the platform's log, and check that no partition is missing."""
         self._units.end(scope, batch, self._sink.connection)
 
     def _commit(self, batch: Batch, rows: DataFrame, write: str, windows: tuple[str, ...] | None) -> None:
@@ -218,7 +218,8 @@ def stored(database: Database, sink: MySQL, where: str) -> Stored:
 
 
 def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
-    """Return the types of the columns as the sink has them, and of the existing table; None if there is none.
+    """Return the types that the sink stores for the columns, and the types of the existing table; None if there is
+    none.
 
     Raise Refused if the rows can't be written to it.
     """

@@ -344,7 +344,7 @@ def main(argv: list[str]) -> Report:
     """Deliver once, everything or one pipeline, and report what is left.
 
     Raise Refused for an output that is not declared, and for an endpoint that refuses all requests. Raise Retryable for
-    an endpoint that is away, and Superseded if another deliverer has taken over.
+    an endpoint that is unreachable, and Superseded if another deliverer has taken over.
     """
     asked = parse("deliver", argv)
     logs.configure(job="deliver")
@@ -363,7 +363,7 @@ def main(argv: list[str]) -> Report:
             try:
                 busy += [] if deliver(database, instance, output) else [f"{instance}/{output.name}"]
             except (Refused, Retryable) as error:
-                # If one endpoint is away, the others don't wait.
+                # If one endpoint is unreachable, the others don't wait.
                 problems.append(error)
     told = _report(database, chosen, started, busy)
     if problems:

@@ -304,7 +304,7 @@ class KafkaTarget:
         """Close the producer: messages that are not committed by now never will be."""
         from confluent_kafka import KafkaException
 
-        with suppress(KafkaException), _errors_of_the_client():  # a fenced producer raises its error once more
+        with suppress(KafkaException), _errors_of_the_client():  # a fenced producer raises its error again
             self._producer.purge()
             self._producer.flush(1.0)
 
@@ -403,5 +403,5 @@ def headers(unit: str, row: Row, sink: KafkaSink) -> list[tuple[str, bytes | Non
 
 
 def _string(value: Any) -> str | None:
-    """Return a value as the row has it: a decimal that passes through a float could become another key."""
+    """Return a value as stored in the row: a decimal that passes through a float could become another key."""
     return None if value is None else conversions.text(value)

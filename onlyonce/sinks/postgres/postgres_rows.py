@@ -7,8 +7,8 @@ in
 (`postgres_unit.LATER_WINDOW`); if the keys name the window, or the rows have none, the last write wins.
 
 With `delete_when` a key has a row in the table, or its key and position in `<table>_deleted`: never both, and always
-those of its newest change. So a later row is compared with the newest change, even if that one has deleted the key's
-row. All of it is in the transaction of the unit's claim.
+the key and position of its newest change. So a later row is compared with the newest change, even if that one has
+deleted the key's row. All of it is in the transaction of the unit's claim.
 
 A key is in one partition of a batch, and the batches of an output come one after the other, so no two units write one
 key at the same time. A null in an ordering column, or in a key of rows that may be deleted, is an error of PostgreSQL.
@@ -99,7 +99,7 @@ def delete_older(
     delete_when: str,
     types: pa.Schema,
 ) -> int:
-    """Drop outdated rows of `arriving`, then delete what its other rows say. The rows that are to be written stay.
+    """Drop outdated rows of `arriving`, then delete what its other rows say. The rows to write stay.
 
     Return how many rows stayed in the target because a trigger kept them. Raise Twice for two rows of the same keys: if
     one was deleted and one written, no later check would detect it.
@@ -154,7 +154,7 @@ def unwritten_keys(
 
 
 def left_newest(delete_when: str | None) -> sql.Composable:
-    """Return the condition of the rows that are to be written."""
+    """Return the condition of the rows to write."""
     return sql.SQL("") if delete_when is None else sql.SQL("WHERE NOT {}").format(sql.Identifier(delete_when))
 
 
@@ -200,7 +200,7 @@ def listed(names: Iterable[str]) -> sql.Composable:
 # Histories (SCD type 2): each change is a version of its key's row, with the time from which and to which it held.
 #
 # A version holds until the next version of its key begins, by the order of `sequence_by`; the last one is current. A
-# delete is no version: it ends the version before it, and is kept in `<table>_deleted`. So a late change finds its
+# delete is not a version: it ends the version before it, and is kept in `<table>_deleted`. So a late change finds its
 # place: after a unit's rows are written, the ends of all versions of its keys are computed again from both tables. Rows
 # that were written before are overwritten with themselves. Times need not grow: if the source's clock went back, a
 # version ends before it begins.

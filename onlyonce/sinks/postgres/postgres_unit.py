@@ -369,7 +369,7 @@ class PinnedUnits:
         passing("postgres-after-units")
 
     def end(self, scope: Scope, batch: Batch, authority: str) -> None:
-        """Copy the units of a sink's own database to the platform's log, and check that all partitions are there."""
+        """Copy the units of a sink's own database to the platform's log, and check that no partition is missing."""
         plan = batch.plan
         if authority != "platform":
             for unit in Units(self.database).of_batch(plan.incarnation, plan.batch_id):

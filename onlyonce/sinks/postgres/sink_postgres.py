@@ -222,7 +222,7 @@ class PostgresWriter:
         run(self._database, work)
 
     def end(self, scope: Scope, batch: Batch) -> None:
-        """Copy another authority's units to the platform's log, and check that all partitions are there."""
+        """Copy another authority's units to the platform's log, and check that no partition is missing."""
         self._units.end(scope, batch, self._authority)
 
 
@@ -336,7 +336,8 @@ def stored(database: Database, sink: Postgres, where: str) -> Stored:
 
 
 def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
-    """Return the types of the columns as the sink has them, and of the existing table; None if there is none.
+    """Return the types that the sink stores for the columns, and the types of the existing table; None if there is
+    none.
 
     Raise Refused if the rows can't be written to it.
     """

@@ -8,9 +8,9 @@ A line that begins with `{` and ends with `}` can't continue in the next line. S
 each line is one row. Lines of CSV without a quotation mark are cut at their delimiters. All others are left to the
 table's reader.
 
-Three more kinds of lines are read there too. Arrow's reader has no maps, and its strings are no Base64. And a line with
-an undeclared field must be counted: if Arrow skipped such fields, it would not report which lines have one, nor that a
-field occurs twice.
+Three more kinds of lines are read there too. Arrow's reader has no maps, and its strings are not Base64. And a line
+with an undeclared field must be counted: if Arrow skipped such fields, it would not report which lines have one, nor
+that a field occurs twice.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ def check_names(there: Sequence[str], needed: Sequence[str]) -> None:
 
 
 def undeclared(there: Sequence[str], declared: Collection[str]) -> str | None:
-    """Return the names of undeclared columns as each row has them: some names, and the number of others."""
+    """Return the names of undeclared columns in each row: some names, and the number of others."""
     known = set(declared)
     names = [name for name in there if name not in known]
     told, length = [], 0
@@ -347,7 +347,7 @@ def _as_json(row: pa.RecordBatch) -> str:
 
 
 def _plain(value: pa.Array) -> Any:
-    """Return one value as Python has it, or as characters if Python can't hold it (the year 10000, invalid UTF-8)."""
+    """Return one value as a Python value, or as characters if Python can't hold it (the year 10000, invalid UTF-8)."""
     try:
         return value.to_pylist()[0]
     except UnicodeDecodeError:
@@ -455,7 +455,7 @@ def _fits(there: pa.DataType, wanted: pa.DataType) -> bool:
     if types.is_nested(wanted) or types.is_nested(there):
         return _parts_fit(there, wanted)
     if types.is_timestamp(wanted):
-        # A time without a zone is UTC, as in receive; a time with a zone is no clock time.
+        # A time without a zone is UTC, as in receive; a time with a zone is not a clock time.
         return types.is_timestamp(there) and (wanted.tz is not None or there.tz is None)
     if types.is_integer(there):
         return types.is_integer(wanted) or types.is_floating(wanted) or types.is_decimal(wanted)

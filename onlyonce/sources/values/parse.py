@@ -398,7 +398,7 @@ GIVEN = "="
 BESIDE = "oo_beside_"
 """The prefix of the columns with the key and headers of a message."""
 CARRIED = ("oo_block", "oo_target")
-"""The columns of a row that is no line, but a block of records on its way (`receive.exchange`): they pass
+"""The columns of a row that is not a line, but a block of records on its way (`receive.exchange`): they pass
 unchanged."""
 BYTE_ORDER_MARK = "\ufeff"
 """Some editors write it before the first line of a file; it is not part of the record."""
@@ -586,7 +586,7 @@ def _no_timestamp(asked: _Asked) -> Column:
 
 
 def _off(asked: _Asked, time: Column, why: str) -> Column:
-    # Only the day: one reprocessing takes in all records with one reason, and a wrong clock dates each record
+    # Only the day: one reprocessing takes all records with one reason, and a wrong clock dates each record
     # differently.
     return F.concat(
         F.lit(f"the event time {asked.event_time} is on "), time.cast("date").cast("string"), F.lit(f", {why}")

@@ -306,7 +306,7 @@ def test_a_second_start_takes_nothing(log: Log, hold: Hold) -> None:
     """While one holds the place another is refused before it does anything, and the first goes on."""
 
     def turn() -> bool:
-        with pytest.raises(OnlyonceError, match="a long run is at work"):
+        with pytest.raises(OnlyonceError, match="a continuous run is active"):
             hold(lambda mine: mine.rounds(lambda: True, EVERY))
         raise Stopped
 

@@ -100,7 +100,7 @@ def test_a_long_run_is_asked_to_stop_and_its_end_is_waited_for(shop: Shop) -> No
 
     report = airflow_api.stop_runs("shop", patience_seconds=60, airflow=None, watch=watch)
 
-    assert [working[0] for working in told] == [f"the long run on driver 1 has done {n} rounds" for n in (0, 3)]
+    assert [working[0] for working in told] == [f"the continuous run on driver 1 has done {n} rounds" for n in (0, 3)]
     assert report.facts["long run"] == "asked to stop"
 
 

@@ -34,7 +34,7 @@ def pipeline(made: Postgres | Delta, mode: Any = "exactly_once", **options: Any)
         (lambda: sink(sequence_by=("cents", "id")), "'id' is a key and in sequence_by"),
         (lambda: sink(sequence_by=(), delete_when="gone"), "delete_when='gone' without sequence_by"),
         (lambda: sink(delete_when="id"), "'id' says which rows are deleted, and is a key"),
-        (lambda: sink(delete_when="gone", table="results." + "x" * 64), "is longer than PostgreSQL's names"),
+        (lambda: sink(delete_when="gone", table="results." + "x" * 64), "is longer than a name in PostgreSQL may be"),
         (lambda: pipeline(sink(), window=Fixed(timedelta(hours=1))), "sequence_by and a window"),
         (lambda: pipeline(sink(delete_when="gone"), mode="at_least_once"), "delete_when in mode='at_least_once'"),
         (lambda: sink(write="history", sequence_by=()), "write='history' without sequence_by"),
