@@ -425,7 +425,7 @@ class BigQueryStreamTarget:
                 hint="correct the table, the account's rights or the function's rows; then: onlyonce deliver", **WAITS,
             )  # fmt: skip
         return Retryable(
-            f"unit {unit}: BigQuery's answer does not say whether it was done: {told(text)}",
+            f"unit {unit}: BigQuery has not said whether it was done: {told(text)}",
             data="its rows wait in the outbox; the next attempt asks BigQuery for the unit's stream",
             hint="onlyonce deliver",
         )

@@ -237,7 +237,7 @@ def test_a_server_that_is_away_takes_nothing_and_all_comes_when_it_is_back(
     rows = sales(5)
     box.put(rows)
     monkeypatch.setenv(send_bigquery.EMULATOR, f"127.0.0.1:{free_port()}")
-    with pytest.raises(Retryable, match="no answer of BigQuery"):
+    with pytest.raises(Retryable, match="BigQuery has not said whether it was done"):
         box.deliver(SINK)
     with WriteStreams() as server:
         send(box, server, monkeypatch)

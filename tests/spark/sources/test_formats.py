@@ -157,7 +157,7 @@ def test_files_of_excel_have_the_values_of_pythons_csv(
         kept = [row for row in found if row.oo_reason is None]
         assert count == len(found) == len(EXCEL) - 1 + (encoding == "utf-16")
         assert sorted(
-            (row.Auftrag, row.strasse, f"{row.verkauft_am:%-d.%m.%Y %H:%M}", row.preis) for row in kept
+            (row.auftrag, row.strasse, f"{row.verkauft_am:%-d.%m.%Y %H:%M}", row.preis) for row in kept
         ) == sorted(wanted[1:])
         assert [row.oo_reason.partition(",")[0] for row in found if row.oo_reason] == (
             ["the file is UTF-16 by its first bytes"] if encoding == "utf-16" else []
