@@ -77,9 +77,9 @@ keep_units_days = 30
 
 Airflow's processes and `spark-submit` have working folders of their own: set `ONLYONCE_CONFIG` there. Secrets belong
 into the environment, or in Airflow into the connection. `onlyonce settings` shows every setting, its value and where it
-comes from, secrets masked. A value that is not allowed, and a name in the file that is no setting, is an error of three
-lines before anything is read or written. An empty variable counts as not set. An executor reads no setting: what it
-needs travels to it.
+comes from, secrets masked. A value that is not allowed, and a name in the file that is not a setting, is an error of
+three lines before anything is read or written. An empty variable counts as not set. An executor reads no setting: what
+it needs travels to it.
 
 | in the file | variable | allowed | default | meaning |
 |---|---|---|---|---|
