@@ -178,7 +178,7 @@ def _stage(pipeline: Pipeline, output: Output, result: DataFrame, shapes: Shapes
     deciding = next((one for one in unrepeatables if one.decides), None)
     # The results of one batch have one clock.
     apart = next((one for one in unrepeatables if one.decides and one.listed.kind is not Kind.CLOCK), None)
-    if function.results_are_united(result) and (found := apart or shared(result)):
+    if function.results_are_united(result) and (found := apart or (shared(result) if chance else None)):
         raise Refused(
             f"{_at(output)}output {output.name}: the results of {output.made_by} are not deterministic, and {found}: "
             "Spark computes each result by itself, so a record could be in two of them or in none",

@@ -69,8 +69,8 @@ class _Walk:
         text = expressions.toString()
         projects, chooses = node.nodeName() == "Project", node.nodeName() in _CHOOSE_ROWS
         marks = self._marks_in(text)
-        if any(marks) or (chooses and marks):
-            found = found if projects else [_deciding(one, chooses) for one in found]
+        if not projects and (any(marks) or (chooses and marks)):
+            found = [_deciding(one, chooses) for one in found]
         if _SUSPECT.search(text) or not all(one.deterministic() for one in _each(expressions)):
             for expression in _each(expressions):
                 mine = list(_in_expression(expression))

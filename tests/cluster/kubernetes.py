@@ -8,6 +8,7 @@ their processes is ours.
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from onlyonce.settings import ROOT
 
@@ -208,7 +209,7 @@ class Api(ThreadingHTTPServer):
 
     def _report(self, kind: str, pod: dict[str, Any]) -> None:
         pod["metadata"]["resourceVersion"] = str(len(self.changes) + 1)
-        self.changes.append({"type": kind, "object": json.loads(json.dumps(pod))})
+        self.changes.append({"type": kind, "object": copy.deepcopy(pod)})
         self.changed.notify_all()
 
 
@@ -320,7 +321,7 @@ def _status(code: int, reason: str) -> dict[str, Any]:
 def _matches(found: Mapping[str, Any], query: Mapping[str, str]) -> bool:
     """Whether a label selector chooses it: `a=b`, `a!=b`, `a in (b, c)`, `a notin (b)`, `a`, `!a`."""
     labels = found["metadata"].get("labels", {})
-    for part in re.split(r",(?![^(]*\))", unquote(query.get("labelSelector", ""))):
+    for part in re.split(r",(?![^(]*\))", query.get("labelSelector", "")):
         if not part:
             continue
         if among := re.fullmatch(r"(\S+) (in|notin) \((.*)\)", part):

@@ -20,6 +20,7 @@ import pytest
 
 from onlyonce.environment import inherited
 from onlyonce.local import health, processes
+from tests.cluster.stopped import stopped
 from tests.support.platform import ROOT, Platform, free_port
 
 PATIENCE = 1200
@@ -164,9 +165,8 @@ class Machines:
 
     def wake(self, process: subprocess.Popen[str]) -> None:
         """Let go on what a fail-point has stopped on a machine."""
-        for one in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
-            if one.status() == psutil.STATUS_STOPPED:
-                one.resume()
+        for one in stopped(psutil.Process(process.pid)):
+            one.resume()
 
     def stop(self) -> None:
         """End what was started, the last one first."""

@@ -27,6 +27,7 @@ from onlyonce.core.locations import location
 from onlyonce.local import feed, processes
 from onlyonce.tables import stores
 from tests.cluster.kubernetes import NAMESPACE, Api, Node, api
+from tests.cluster.stopped import stopped
 from tests.dags.conftest import TaskInstance
 from tests.support import reference, s3
 from tests.support.platform import ROOT, Platform, free_port
@@ -99,11 +100,10 @@ class Namespace:
 
     def resume(self) -> None:
         """Let the driver go on."""
-        below = psutil.Process(self.node.processes[self.driver].pid).children(recursive=True)
-        processes.wait_until(lambda: any(p.status() == psutil.STATUS_STOPPED for p in below), 60, "the driver's stop")
-        for process in below:
-            if process.status() == psutil.STATUS_STOPPED:
-                process.resume()
+        pod = psutil.Process(self.node.processes[self.driver].pid)
+        processes.wait_until(lambda: bool(stopped(pod)), 60, "the driver's stop")
+        for process in stopped(pod):
+            process.resume()
 
 
 @pytest.fixture

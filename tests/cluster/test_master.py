@@ -17,6 +17,7 @@ import pytest
 
 from onlyonce.local import processes
 from tests.cluster.standalone import Cluster, cluster
+from tests.cluster.stopped import stopped
 from tests.compose import composed
 from tests.fault import ledger
 from tests.fault.test_kills import put_all
@@ -58,16 +59,6 @@ def worker(spark: Cluster, **environment: str) -> psutil.Process:
         **environment,
     )  # fmt: skip
     return psutil.Process(started.pid)
-
-
-def stopped(root: psutil.Process) -> list[psutil.Process]:
-    """The processes below one, and itself, that a fail-point has stopped."""
-    found = []
-    for process in [root, *root.children(recursive=True)]:
-        with suppress(psutil.NoSuchProcess):
-            if process.status() == psutil.STATUS_STOPPED:
-                found.append(process)
-    return found
 
 
 def executors(worker: psutil.Process) -> list[psutil.Process]:

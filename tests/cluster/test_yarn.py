@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from sqlalchemy.engine import make_url
 
@@ -26,6 +25,7 @@ from onlyonce.airflow import dags
 from onlyonce.core.locations import location
 from onlyonce.local import feed, processes
 from onlyonce.tables import stores
+from tests.cluster.stopped import stopped
 from tests.cluster.yarn import PYSPARK, Yarn, yarn
 from tests.dags.conftest import TaskInstance
 from tests.support import reference, s3
@@ -199,9 +199,9 @@ def test_a_driver_without_executors_ends_as_retryable(
         first = beside.submit(lambda: team.drain("user_counts", alone, ONLYONCE_EXECUTOR_PATIENCE="5", **armed))
         processes.wait_until(lambda: team.platform.struck(point) > 0 or first.done(), 1200, point)
         [master], [executor] = hadoop.masters(), hadoop.executors()
-        stopped = [one for one in master.children(recursive=True) if one.status() == psutil.STATUS_STOPPED]
+        processes.wait_until(lambda: bool(stopped(master)), 60, "the driver's stop")
         hadoop.lose_machine(executor)
-        for one in stopped:
+        for one in stopped(master):
             one.resume()
         with pytest.raises(AirflowException) as failed:
             first.result(600)
