@@ -13,6 +13,7 @@ from onlyonce.cli import app
 from onlyonce.core import windows
 from onlyonce.database import statements
 from tests.docs.pages import Block, blocks
+from tests.support.platform import ROOT
 
 ARM_OF = {"l": (-1, 0, "r"), "r": (1, 0, "l"), "u": (0, -1, "d"), "d": (0, 1, "u")}
 
@@ -84,3 +85,13 @@ def test_a_drawing_is_a_picture_and_the_rest_of_the_page_stays() -> None:
     assert drawn.endswith("</div>\n\nafter")
     assert 'textLength="16"' in drawn
     assert ">ab<" in drawn
+
+
+def test_the_list_of_questions_is_that_of_the_files() -> None:
+    """sql/README.md has each file with its first line."""
+    wanted = [
+        f"| [{file.name}](cookbook/{file.name}) | {file.read_text().splitlines()[0].removeprefix('-- ')} |"
+        for file in sorted((ROOT / "sql" / "cookbook").glob("*.sql"))
+    ]
+    assert [line for line in (ROOT / "sql" / "README.md").read_text().splitlines() if "(cookbook/" in line] == wanted
+    assert len(wanted) == 15

@@ -101,13 +101,3 @@ def test_each_question_has_its_answer(new_platform: Callable[..., Platform], spa
     assert "per_shop" not in {row[0] for row in ask("05", "output")}
     assert ask("11", "output", "late_included", "state") == [("per_shop", "1", "committed")]
     assert ask("12", "output", "generation", "rows") == [("per_shop", "0", "1"), ("per_shop", "1", "1")]
-
-
-def test_the_list_of_questions_is_that_of_the_files() -> None:
-    """sql/README.md has each file with its first line."""
-    wanted = [
-        f"| [{file.name}](cookbook/{file.name}) | {file.read_text().splitlines()[0].removeprefix('-- ')} |"
-        for file in sorted(COOKBOOK.glob("*.sql"))
-    ]
-    assert [line for line in (ROOT / "sql" / "README.md").read_text().splitlines() if "(cookbook/" in line] == wanted
-    assert len(wanted) == 15
