@@ -427,7 +427,7 @@ def check_pipeline(pipeline: Pipeline, start_spark: Callable[[], SparkSession] |
     asks_spark = shapes is None
     if shapes is None:
         if start_spark is None:
-            return Checked(True, wrong_variables(pipeline), {})
+            return Checked(True, lacking_here(pipeline), {})
         shapes, wrong = _ask_spark(pipeline, start_spark())
     schemas = shapes.schemas
     outputs = [output for output in pipeline.outputs if output.name in schemas]
@@ -442,14 +442,18 @@ def check_pipeline(pipeline: Pipeline, start_spark: Callable[[], SparkSession] |
     return Checked(asks_spark, wrong, shapes.staged)
 
 
-def wrong_variables(pipeline: Pipeline) -> dict[str, BaseException]:
-    """Return the outputs whose sink or lookup names a variable without a database's URL, as in `Checked.wrong`.
+def lacking_here(pipeline: Pipeline) -> dict[str, BaseException]:
+    """Return the outputs that lack a package, or a variable with a database's URL, as in `Checked.wrong`.
 
     It asks neither Spark nor the database.
     """
     wrong: dict[str, BaseException] = {}
     for output in pipeline.outputs:
         root, sink = pipeline.root_of(output), output.sink
+        if not sink.is_external and sink.package and not _is_installed(sink.package):
+            what = f"{declared_at(sink)}output {output.name}: the package {sink.package} is not installed here"
+            hint = f"pip install '{extra_of(sink.package)}'"
+            wrong.setdefault(root.name, Refused(what, data="nothing of this output was written", hint=hint))
         named = [] if sink.is_external or sink.is_own else [(sink, f"output {output.name}: ", "a sink's")]
         named += [(one.table, "", f"the lookup {one.name}'s") for one in pipeline.lookups(root).values()]
         for declared, subject, whose in named:

@@ -1,22 +1,40 @@
 """What every declaration does: it refuses an unknown option or value, and names the most similar known one.
 
 A field may take one value or several, and is read as a tuple: `record_id="id"`, `record_id=("carrier", "flight")`,
-`keys=["shop"]`. For type checkers such a field is a descriptor: it is set with another type than it is read with.
-`declaration` makes the tuple.
+`keys=["shop"]`. A field that names a function takes the function too, and is read as its import path. For type checkers
+such a field is a descriptor: it is set with another type than it is read with. `declaration` makes the tuple or path.
+
+The types of values are checked from the annotations.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections import abc
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform, overload
+from datetime import datetime, timedelta
+from functools import cache
+from types import NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
-from onlyonce.core import errors
+from onlyonce.core import durations, errors
 from onlyonce.core.durations import refuse_other_types
 from onlyonce.core.errors import Refused
-from onlyonce.core.near_names import choose
+from onlyonce.core.near_names import choose, near
 
 T = TypeVar("T")
 
@@ -32,11 +50,24 @@ if TYPE_CHECKING:
         def __get__(self, made: object | None, of: type) -> Several[T] | tuple[T, ...]: ...
         def __set__(self, made: object, given: T | list[T] | tuple[T, ...]) -> None: ...
 
+    class Named:
+        """A function or class, or its import path 'module:name'; read as the import path."""
+
+        @overload
+        def __get__(self, made: None, of: type) -> Named: ...
+        @overload
+        def __get__(self, made: object, of: type) -> str: ...
+        def __get__(self, made: object | None, of: type) -> Named | str: ...
+        def __set__(self, made: object, given: str | Callable[..., Any]) -> None: ...
+
     NONE: Any
+    NO_FUNCTION: Any
 else:
     Several = tuple
+    Named = str
     NONE = ()
-"""NONE is the default of a field that may be left out."""
+    NO_FUNCTION = ""
+"""NONE and NO_FUNCTION are the defaults of fields that may be left out."""
 
 
 def is_several(annotation: object) -> bool:
@@ -51,10 +82,49 @@ def as_tuple(given: Any) -> Any:
     return tuple(given) if isinstance(given, list) else (given,)
 
 
+def import_path(owner: str, option: str, given: Any) -> Any:
+    """Return 'module:name' of a function or class, and any other value as it is.
+
+    Raise Refused if a Spark process can't import it by that name.
+    """
+    if not callable(given):
+        return given
+    name, module = getattr(given, "__qualname__", ""), getattr(given, "__module__", None)
+    why = (
+        "is a lambda, which has no name"
+        if "<lambda>" in name
+        else f"is {name}, which is defined inside another function or class"
+        if "." in name
+        else "has no name and module"
+        if not name or not module
+        else f"is {name}, which is defined in the file of the declarations"
+        if IN_DECLARATIONS in module or module == "__main__"
+        else None
+    )
+    if why:
+        raise Refused(
+            f"{owner}: {option} {why}",
+            hint="Spark's processes import it by its name: define it with def in a module beside the declarations, and "
+            f"give the function itself, or its import path: {option}='module:function'",
+        )
+    return f"{module}:{name}"
+
+
+def not_a_path(what: str, option: str, *, kind: str = "function") -> Refused:
+    """Return the refusal of a value that is not the import path of a function (or class); `what` has the value."""
+    example = "transforms:per_hour' for def per_hour" if kind == "function" else "transforms:Silence' for class Silence"
+    return Refused(
+        f"{what} is not of the form 'module:{kind}'",
+        hint=f"such as {option}='{example} in transforms.py; or import it, and give it itself",
+    )
+
+
 # The decorator and the checks of values.
 
 
 AT = "_declared_at"
+IN_DECLARATIONS = "onlyonce_pipelines_"
+"""Part of the name of the module that a file of declarations is loaded as."""
 NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
 
@@ -64,6 +134,7 @@ def declaration(cls: type[T]) -> type[T]:
     made: Any = dataclass(frozen=True, kw_only=True)(cls)
     known = [f.name for f in fields(made)]
     several = [f.name for f in fields(made) if is_several(f.type)]
+    named = [f.name for f in fields(made) if f.type == "Named"]
     required = [f.name for f in fields(made) if f.init and f.default is MISSING and f.default_factory is MISSING]
     plain: Callable[..., None] = made.__init__
 
@@ -75,7 +146,9 @@ def declaration(cls: type[T]) -> type[T]:
             )
         for option in options.keys() - set(known):
             raise Refused(f"{cls.__name__}: unknown option {option!r}", hint=choose(option, known))
+        options |= {name: import_path(cls.__name__, name, options[name]) for name in named if name in options}
         refuse_other_types(cls, options)
+        _refuse_other_classes(cls, options)
         # Where the declaration is written, for later errors. It is not a field, so two equal declarations stay equal.
         object.__setattr__(self, AT, errors.origin_of_caller(sys._getframe(1)))
         if missing := [name for name in required if name not in options]:
@@ -86,6 +159,91 @@ def declaration(cls: type[T]) -> type[T]:
 
     made.__init__ = checked
     return made  # type: ignore[no-any-return]
+
+
+def _refuse_other_classes(made: type, given: Mapping[str, Any]) -> None:
+    """Raise Refused for the first value whose type is not one of its option's annotation."""
+    several = {field.name for field in fields(made) if is_several(field.type)}  # type: ignore[arg-type]
+    for option, (allowed, names) in _allowed(made).items():
+        values = as_tuple(given.get(option, ())) if option in several else None
+        for value in (given[option],) if values is None and option in given else values or ():
+            if isinstance(value, allowed) and (bool in allowed or not isinstance(value, bool)):
+                continue
+            if value is getattr(made, option, None):  # its default, which `replace` passes on
+                continue
+            if isinstance(value, type) and issubclass(value, allowed):
+                what, hint = "is the class itself", f"write {option}={value.__name__}(…)"
+            else:
+                what, hint = f"must be {_listed(names)}", _meant(option, value, names)
+            raise Refused(f"{made.__name__}({option}={_short(value)}): {what}", hint=hint)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, type):
+        return value.__name__
+    return repr(value) if type(value).__module__ == "builtins" else f"{type(value).__name__}(…)"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}" if names[1:] else names[0]
+
+
+def _meant(option: str, value: Any, names: tuple[str, ...]) -> str:
+    """Return what a value of another type was probably meant to be, as a hint."""
+    length = durations.meant(value)
+    if "Fixed" in names and length:
+        return f"did you mean {option}=Fixed({length})"
+    if kinds := [name for name in names if name[0].isupper() and name != WORDS[bool]]:
+        similar = near(str(value).lower(), [kind.lower() for kind in kinds])
+        found = next((kind for kind in kinds if kind.lower() == similar), None)
+        return f"did you mean {option}={found}(…)" if found else f"for example {option}={kinds[0]}(…)"
+    if "a string" in names and value is not None:
+        return f"for example {option}={str(value)!r}"
+    return f"give {option} as {_listed(names)}, or leave it out"
+
+
+@cache
+def _allowed(made: type) -> dict[str, tuple[tuple[type, ...], tuple[str, ...]]]:
+    """Return the types that each option takes, and what an error calls them.
+
+    Left out: options that take any value, and lengths of time, whose refusal says more.
+    """
+    hints = get_type_hints(made)
+    options = [field.name for field in fields(made) if field.init]  # type: ignore[arg-type]
+    found = {option: list(_types(hints[option])) for option in options}
+    return {
+        option: (tuple(kind for kind, _ in types), tuple(dict.fromkeys(name for _, name in types if name)))
+        for option, types in found.items()
+        if types and timedelta not in (kind for kind, _ in types)
+    }
+
+
+def _types(hint: Any) -> Iterator[tuple[type, str]]:
+    """Yield the types of an annotation, each with its name in an error; those of the elements for several."""
+    origin = get_origin(hint)
+    if hint is Any:
+        return
+    if origin is Literal:
+        yield from ((type(value), repr(value)) for value in get_args(hint))
+    elif origin in (Union, UnionType, tuple):
+        for part in get_args(hint):
+            yield from _types(part)
+    elif hint.__module__.startswith("onlyonce."):
+        yield hint.__mro__[-2], hint.__name__  # the base of all sinks, for example: a team may have its own
+    else:
+        kind = origin or hint
+        yield kind, WORDS.get(kind, kind.__name__)
+
+
+WORDS: dict[type, str] = {
+    str: "a string",
+    int: "a whole number",
+    bool: "True or False",
+    datetime: "a datetime",
+    dict: "a dict",
+    abc.Mapping: "a dict",
+    NoneType: "",
+}
 
 
 def declared_at(made: Any) -> str:

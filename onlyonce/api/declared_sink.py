@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-from onlyonce.api.declaration import NONE, Several
+from onlyonce.api.declaration import NO_FUNCTION, NONE, Named, Several
 from onlyonce.core.errors import Refused
 from onlyonce.core.file_names import Naming
 from onlyonce.core.locations import Location
@@ -23,7 +23,7 @@ class DeclaredSink:
     writes_files     each pane of a window is a set of files, complete when it is written, and never changed
     replaces_open    one commit can replace the upserted rows of all open windows, so sessions may have early panes
     starts_over      the appended or upserted rows of an output with state can be computed again from the start
-    package          the package with which `onlyonce deliver` sends; empty if it needs none beyond onlyonce's own
+    package          the package that writes the rows, in `onlyonce deliver` if it sends them; empty if none is needed
     not_in_names     the characters that the name of a column can't have
     not_in_crashtest why a crash test can't write to a copy of the target; empty if it can
     lookup_module    the module that reads a table of this kind as a lookup; empty if no lookup can
@@ -49,7 +49,7 @@ class DeclaredSink:
     delete_when: str | None = None  # marks the rows that are removed
     order_by: Several[str] = NONE
     headers: Several[str] = NONE
-    names: str = ""  # the function that names files
+    names: Named = NO_FUNCTION  # the function that names files
     format: str = ""  # of its files
 
     @property

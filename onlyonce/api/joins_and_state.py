@@ -11,7 +11,7 @@ from keyword import iskeyword
 from typing import Literal
 
 from onlyonce.api import ddl
-from onlyonce.api.declaration import NONE, Several, check_name, check_one_of, declaration
+from onlyonce.api.declaration import NONE, Named, Several, check_name, check_one_of, declaration, not_a_path
 from onlyonce.api.sinks import Delta, Postgres
 from onlyonce.core import stored_names
 from onlyonce.core.durations import in_source
@@ -34,8 +34,8 @@ class Join:
                  partner when the bound has passed, with nulls
     """
 
-    left: str
-    right: str
+    left: Named
+    right: Named
     on: Several[str]
     within: timedelta
     kind: Literal["inner", "left", "right", "full"] = "inner"
@@ -43,7 +43,7 @@ class Join:
     def __post_init__(self) -> None:
         for side, function in (("left", self.left), ("right", self.right)):
             if not re.fullmatch(r"[\w.]+:\w+", function):
-                raise Refused(f"Join: {side}={function!r} is not of the form 'module:function'")
+                raise not_a_path(f"Join: {side}={function!r}", side)
         check_one_of("Join", "kind", self.kind, KINDS)
         if not self.on:
             raise Refused(
@@ -152,7 +152,7 @@ class Stateful:
     state_version  a changed version means that the state's content has a new meaning, though its schema is the same
     """
 
-    processor: str
+    processor: Named
     keys: Several[str]
     schema: str
     timers_within: timedelta
@@ -160,7 +160,7 @@ class Stateful:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.]+:\w+", self.processor):
-            raise Refused(f"Stateful: processor={self.processor!r} is not of the form 'module:Class'")
+            raise not_a_path(f"Stateful: processor={self.processor!r}", "processor", kind="Class")
         if not self.keys:
             raise Refused(
                 "Stateful: no keys", hint="keys='device': the declared columns whose values have a state of their own"

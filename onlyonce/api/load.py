@@ -208,12 +208,14 @@ def check_loaded() -> None:
     for pipeline in pipelines.values():
         for output in with_function(pipeline.outputs):
             for name in output.functions:
-                check_written(name, _subject(output, name), data=NOTHING_DONE, hint=IT_IS)
+                check_written(name, _subject(output, name), at=declared_at(output), data=NOTHING_DONE, hint=IT_IS)
             if output.reject:
-                check_written(output.reject, _subject_of_reject(output), data=NOTHING_DONE, hint=IT_IS)
+                check_written(
+                    output.reject, _subject_of_reject(output), at=declared_at(output), data=NOTHING_DONE, hint=IT_IS
+                )
         for output in with_names(pipeline.outputs):
             check_written(
-                output.sink.names, f"{declared_at(output)}{subject_of_names(output)}", data=NOTHING_DONE, hint=IT_IS
+                output.sink.names, subject_of_names(output), at=declared_at(output), data=NOTHING_DONE, hint=IT_IS
             )
 
 
@@ -232,7 +234,9 @@ def transform(output: Output) -> Callable[..., Any]:
 
 def function(output: Output, name: str) -> Callable[..., Any]:
     """Return one of the functions that an output names. Raise Refused."""
-    found: Callable[..., Any] = named(name, _subject(output, name), data=NOTHING_DONE, hint=IT_IS)
+    found: Callable[..., Any] = named(
+        name, _subject(output, name), at=declared_at(output), data=NOTHING_DONE, hint=IT_IS
+    )
     return found
 
 
@@ -246,7 +250,9 @@ def reject(output: Output) -> Callable[..., Any]:
 
     This imports the function's module, and so Spark. Raise Refused.
     """
-    found: Callable[..., Any] = named(output.reject, _subject_of_reject(output), data=NOTHING_DONE, hint=IT_IS)
+    found: Callable[..., Any] = named(
+        output.reject, _subject_of_reject(output), at=declared_at(output), data=NOTHING_DONE, hint=IT_IS
+    )
     return found
 
 
@@ -258,7 +264,7 @@ def with_names(outputs: Iterable[Output]) -> list[Output]:
 def naming(output: Output) -> Naming:
     """Return the function that names an output's files; the output must have one. Raise Refused."""
     found: Naming = named(
-        output.sink.names, f"{declared_at(output)}{subject_of_names(output)}", data=NOTHING_DONE, hint=IT_IS
+        output.sink.names, subject_of_names(output), at=declared_at(output), data=NOTHING_DONE, hint=IT_IS
     )
     return found
 
@@ -280,11 +286,11 @@ def state(output: Output) -> str:
 
 def _subject(output: Output, name: str) -> str:
     what = "side" if output.join else "processor" if output.stateful else "transform"
-    return f"{declared_at(output)}output {output.name}: the {what} {name!r}"
+    return f"output {output.name}: the {what} {name!r}"
 
 
 def _subject_of_reject(output: Output) -> str:
-    return f"{declared_at(output)}output {output.name}: the function that rejects, {output.reject!r}"
+    return f"output {output.name}: the function that rejects, {output.reject!r}"
 
 
 def source_files(output: Output) -> list[str]:
@@ -432,6 +438,8 @@ def _hint(error: Exception, path: Path) -> str:
         return "declarations import the package now: from onlyonce import Pipeline, Output, Files, Delta, Fixed, …"
     if isinstance(error, ModuleNotFoundError):
         return f"correct the import; or install what brings {error.name} wherever onlyonce and Airflow run"
+    if isinstance(error, NameError) and error.name in sys.modules["onlyonce"].__all__:
+        return f"add it to the import: from onlyonce import {error.name}"
     return "correct the file"
 
 

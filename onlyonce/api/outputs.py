@@ -10,7 +10,17 @@ from datetime import timedelta
 from typing import Literal
 
 from onlyonce.api import sinks
-from onlyonce.api.declaration import NONE, Several, check_name, check_one_of, declaration, declared_at
+from onlyonce.api.declaration import (
+    NO_FUNCTION,
+    NONE,
+    Named,
+    Several,
+    check_name,
+    check_one_of,
+    declaration,
+    declared_at,
+    not_a_path,
+)
 from onlyonce.api.joins_and_state import OWN, Join, Lookup, Stateful
 from onlyonce.api.sinks import Sink
 from onlyonce.core.durations import in_words
@@ -100,10 +110,10 @@ class Output:
     """One result of a pipeline: a function over the kept records, by window, to one sink.
 
     name          unique in the pipeline
-    transform     'module:function'; takes a DataFrame with the declared columns and the platform's (oo_window,
-                  oo_event_time, oo_ingestion_time), returns a DataFrame. With a window it groups by oo_window. For
-                  several results it returns a dict: each output's name and its DataFrame. Leave it out for the other
-                  outputs: they are results of the function of their `from_output`
+    transform     a function, or its import path 'module:function'; takes a DataFrame with the declared columns and
+                  the platform's (oo_window, oo_event_time, oo_ingestion_time), returns a DataFrame. With a window it
+                  groups by oo_window. For several results it returns a dict: each output's name and its DataFrame.
+                  Leave it out for the other outputs: they are results of the function of their `from_output`
     sink          where the rows go
     window        Fixed, Sliding or Session; None: never late, never closes
     watermark_delay      how long, in event time, a window waits for stragglers after its end
@@ -146,7 +156,7 @@ class Output:
     """
 
     name: str
-    transform: str = ""
+    transform: Named = NO_FUNCTION
     sink: Sink
     window: Window | None = None
     watermark_delay: timedelta = timedelta(0)
@@ -157,7 +167,7 @@ class Output:
     late: Literal["keep", "backfill"] | Trigger = "keep"
     on_backfill: Literal["refuse", "skip", "resend", "correct"] = "refuse"
     lookups: Several[Lookup] = NONE
-    reject: str = ""
+    reject: Named = NO_FUNCTION
     join: Join | None = None
     stateful: Stateful | None = None
 
@@ -197,7 +207,7 @@ class Output:
         _check_lookups(self)
         _check_reject(self)
         if self.transform and not re.fullmatch(r"[\w.]+:\w+", self.transform):
-            raise Refused(f"output {self.name}: transform {self.transform!r} is not of the form 'module:function'")
+            raise not_a_path(f"output {self.name}: transform {self.transform!r}", "transform")
         if self.watermark_delay % timedelta(milliseconds=1):
             raise Refused(
                 f"output {self.name}: watermark_delay {in_words(self.watermark_delay)} has parts of a millisecond",

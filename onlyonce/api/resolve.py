@@ -47,33 +47,33 @@ def own_class(text: str, group: str, **words: str) -> str:
     raise Refused(f"{what} among the entry points {group}", **words)
 
 
-def named(text: str, subject: str, **words: str) -> Any:
-    """Return what 'module:name' stands for.
+def named(text: str, subject: str, *, at: str = "", **words: str) -> Any:
+    """Return what 'module:name' stands for; `at` is where the name is written ('file:line: ').
 
-    Raise Refused, "`subject` is not there: …", with the caller's `data` and `hint`.
+    Raise Refused, "`subject` is not there: …", with the caller's `data` and `hint`. If the module itself fails, the
+    error names the line in it instead of `at`.
     """
     try:
         return pkgutil.resolve_name(text)
     except OnlyonceError:
         raise
-    except (ImportError, AttributeError, ValueError) as error:
-        place = errors.origin_in_python(error)
-        if place is None:
-            module, _, name = text.partition(":")
-            names = [*vars(sys.modules[module])] if module in sys.modules else []
-            words["hint"] = _guess(module, name, names) + words.get("hint", "")
-        what = f"{subject} is not there: {error}" if place is None else f"{place}: {subject} is not there: {error}"
-        raise Refused(what, **words) from error
     except Exception as error:  # the module is the user's and may raise anything on import
-        words["hint"] = "correct that line; the module must be importable"
-        raise Refused(
-            f"{errors.origin_in_python(error) or subject}: {subject} can't be imported: "
-            f"{type(error).__name__}: {error}",
-            **words,
-        ) from error
+        if place := errors.origin_in_python(error):
+            told = error.msg if isinstance(error, SyntaxError) else error  # its text names the line a second time
+            words["hint"] = (
+                f"correct the import; or install what brings {error.name} wherever onlyonce and Airflow run"
+                if isinstance(error, ModuleNotFoundError)
+                else "correct that line; the module must be importable"
+            )
+            what = f"{place}: {subject} can't be imported: {type(error).__name__}: {told}"
+            raise Refused(what, **words) from error
+        module, _, name = text.partition(":")
+        names = [*vars(sys.modules[module])] if module in sys.modules else []
+        words["hint"] = _guess(module, name, names) + words.get("hint", "")
+        raise Refused(f"{at}{subject} is not there: {error}", **words) from error
 
 
-def check_written(text: str, subject: str, **words: str) -> None:
+def check_written(text: str, subject: str, *, at: str = "", **words: str) -> None:
     """Raise Refused if a name is not defined in its module's text. The module is not imported, so neither is Spark.
 
     The packages above the module are imported. A module without Python text passes, and a module that passes may
@@ -85,7 +85,7 @@ def check_written(text: str, subject: str, **words: str) -> None:
     except (ImportError, ValueError):
         found = None
     if found is None:
-        raise Refused(f"{subject} is not there: no module {module!r}", **words)
+        raise Refused(f"{at}{subject} is not there: no module {module!r}", **words)
     if not found.origin or not found.origin.endswith(".py"):
         return
     try:
@@ -94,7 +94,7 @@ def check_written(text: str, subject: str, **words: str) -> None:
         raise Refused(f"{found.origin}:{error.lineno}: {subject} can't be imported: {error.msg}", **words) from error
     if name not in written and "*" not in written:
         hint = _guess(module, name, written) + words.get("hint", "")
-        raise Refused(f"{subject} is not there: {found.origin} has no {name!r}", **words | {"hint": hint})
+        raise Refused(f"{at}{subject} is not there: {found.origin} has no {name!r}", **words | {"hint": hint})
 
 
 def _names(text: str) -> set[str]:

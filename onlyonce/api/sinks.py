@@ -18,7 +18,7 @@ from typing import Literal, Self
 from urllib.parse import urlsplit
 
 from onlyonce import settings
-from onlyonce.api.declaration import NONE, Several, check_one_of, declaration
+from onlyonce.api.declaration import NO_FUNCTION, NONE, Named, Several, check_one_of, declaration, not_a_path
 from onlyonce.api.declared_sink import HISTORY as HISTORY
 from onlyonce.api.declared_sink import DeclaredSink, check_sink
 from onlyonce.api.resolve import OWN
@@ -259,7 +259,7 @@ class CustomSink(DeclaredSink):
     is_external = True
     is_own = True
 
-    target_class: str
+    target_class: Named
     where: str = ""
     keys: Several[str] = NONE
 
@@ -446,6 +446,7 @@ class MySQL(DeclaredSink):
     """
 
     module = "onlyonce.sinks.mysql.sink_mysql"
+    package = "pymysql"
     not_in_crashtest = "MySQL, and a crash test has no server of it"
 
     table: str
@@ -493,6 +494,7 @@ class Iceberg(DeclaredSink):
     """
 
     module = "onlyonce.sinks.iceberg.sink_iceberg"
+    package = "pyiceberg"
     not_in_crashtest = "an Iceberg catalog, and a crash test has none"
 
     table: str
@@ -559,11 +561,11 @@ class FileSink(DeclaredSink):
     prefix: str | None = None
     extension: str | None = None
     skip_empty: bool = False
-    names: str = ""
+    names: Named = NO_FUNCTION
 
     def __post_init__(self) -> None:
         if ":" in self.format and not re.fullmatch(r"[\w.]+:\w+", self.format):
-            raise Refused(f"FileSink: format {self.format!r} is not of the form 'module:function'")
+            raise not_a_path(f"FileSink: format {self.format!r}", "format")
         if ":" not in self.format:
             check_one_of("FileSink", "format", self.format, tuple(shard_files.EXTENSIONS))
         elif self.extension is None:
@@ -572,7 +574,7 @@ class FileSink(DeclaredSink):
             raise Refused(f"FileSink: shards={self.shards}", hint=f"from 1 to {shard_files.MOST}; 10 is the default")
         shard_files.check_naming(self.naming, self.prefix, self.extension)
         if self.names and not re.fullmatch(r"[\w.]+:\w+", self.names):
-            raise Refused(f"FileSink: names {self.names!r} is not of the form 'module:function'")
+            raise not_a_path(f"FileSink: names {self.names!r}", "names")
         if self.names and (self.naming != shard_files.NAMING or self.prefix is not None):
             raise Refused(
                 "FileSink: names with naming or prefix: two ways to name one file",

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from onlyonce.api import ddl
-from onlyonce.api.declaration import check_one_of, declaration
+from onlyonce.api.declaration import Named, check_one_of, declaration
 from onlyonce.api.declared_source import EARLIEST as EARLIEST
 from onlyonce.api.declared_source import LATEST as LATEST
 from onlyonce.api.declared_source import DeclaredSource
@@ -138,7 +138,7 @@ class Custom(DeclaredSource):
     found_by = "numbers"
     is_own = in_ranges = True
 
-    reader: str
+    reader: Named
     needs_dedup: bool
     options: dict[str, Any] = field(default_factory=dict)
     max_records_a_batch: int = 1_000_000
@@ -148,8 +148,6 @@ class Custom(DeclaredSource):
     def __post_init__(self) -> None:
         if not OWN.fullmatch(self.reader):
             raise Refused(f"Custom: reader {self.reader!r} is no 'module:Class', and no name of an entry point")
-        if not isinstance(self.needs_dedup, bool):
-            raise Refused(f"Custom: needs_dedup={self.needs_dedup!r}", hint="True or False")
         check_start("Custom", self.start, times=False)
         _at_least_one(self, "max_records_a_batch")
         records.check_record_size("Custom", self.max_record_bytes)

@@ -61,12 +61,20 @@ def refuse_other_types(made: type, given: Mapping[str, Any]) -> None:
     for name, may_be_none in _lengths(made).items():
         value = given.get(name, _NOTHING_GIVEN)
         if not (isinstance(value, timedelta) or (value is None and may_be_none)):
-            found = _TEXT.fullmatch(str(value))
-            meant = f"timedelta({_UNITS[found[2].lower()]}={int(found[1])})" if found else "timedelta(minutes=10)"
+            found = meant(value)
             raise Refused(
                 f"{made.__name__}({name}={value!r}): must be a timedelta",
-                hint=f"{'did you mean' if found else 'for example'} {name}={meant}; from datetime import timedelta",
+                hint=f"{'did you mean' if found else 'for example'} {name}={found or 'timedelta(minutes=10)'}; "
+                "from datetime import timedelta",
             )
+
+
+def meant(value: object) -> str | None:
+    """Return the Python of the length of time that a value is or probably stands for (`1 hour`, `10m`), or None."""
+    if isinstance(value, timedelta):
+        return in_source(value)
+    found = _TEXT.fullmatch(str(value))
+    return f"timedelta({_UNITS[found[2].lower()]}={int(found[1])})" if found else None
 
 
 @cache

@@ -39,14 +39,16 @@ def known_zone(name: str) -> None:
         zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
         known = sorted(zoneinfo.available_timezones())
-        # Zones of one continent are similar by its name alone, so the city must be similar too.
         city = name.rpartition("/")[2]
-        similar = difflib.get_close_matches(name, known, n=5)
-        close = next((one for one in similar if near(city, [one.rpartition("/")[2]])), None)
+        if "/" in name:  # zones of one continent are similar by its name alone, so the city must be similar too
+            similar = difflib.get_close_matches(name, known, n=5)
+            close = next((one for one in similar if near(city, [one.rpartition("/")[2]])), None)
+        else:
+            close = next((one for one in known if one.endswith(f"/{city.title()}")), None)
         missing = "" if known else "this machine has no time zones: install the package tzdata. "
         raise Refused(
             f"Fixed(timezone={name!r}): no such time zone",
-            hint=f"{did_you_mean(close)}{missing}It is an IANA name: 'Europe/Berlin'",
+            hint=f"{did_you_mean(close)}{missing}It is an IANA name, which has a city: 'Europe/Berlin'",
         ) from error
 
 

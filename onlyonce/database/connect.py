@@ -46,8 +46,16 @@ NO_ANSWER = (*AWAY, "25", "57", "58", "XX")
 57      another session has cancelled
 58, XX  the server itself has failed
 """
-NOT_LET_IN = ("password authentication failed", "no password supplied", "is not permitted to log in")
+NOT_LET_IN = (
+    "password authentication failed",
+    "no password supplied",
+    "is not permitted to log in",
+    "no pg_hba.conf entry",
+    "does not exist",  # the database or the role
+)
 """How PostgreSQL refuses a login; such an error has no SQLSTATE."""
+READ_ONLY = "25006"
+WHY_READ_ONLY = text("SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only')::bool, current_user")
 
 
 def is_away(error: DBAPIError) -> bool:
@@ -75,12 +83,38 @@ def is_not_let_in(url: str, error: OperationalError) -> Refused | None:
     told = str(getattr(error, "orig", None) or error)
     if not any(mark in told for mark in NOT_LET_IN):
         return None
-    place = make_url(url)
+    place, why = make_url(url), _reason(told)
+    others = {"database": f"make it: CREATE DATABASE {place.database}", "no pg_hba": "let it in by pg_hba.conf there"}
+    other = next((what for mark, what in others.items() if why.startswith(mark)), None)
     return Refused(
-        f"PostgreSQL at {place.host}:{place.port} does not let {place.username} in: {_reason(told)}",
+        f"PostgreSQL at {place.host}:{place.port} does not let {place.username} in: {why}",
         data="nothing was read or written",
-        hint=f"correct the URL in {_variable_of(url)}, or the password of that role: ALTER ROLE",
+        hint=f"correct the URL in {_variable_of(url)}, or "
+        f"{other or f'the password of that role: ALTER ROLE {place.username} PASSWORD …'}",
     )
+
+
+def takes_no_writes(connection: Connection, error: DBAPIError) -> DatabaseAway | Refused | None:
+    """Return the error for a server or role that only reads; None for another error, and in a transaction of ours."""
+    if getattr(error.orig, "pgcode", None) != READ_ONLY:
+        return None
+    standby, reads, role = connection.execute(WHY_READ_ONLY).one()
+    connection.rollback()
+    at = address(str(connection.engine.url))
+    if standby:
+        return DatabaseAway(
+            f"PostgreSQL at {at} is a standby, which takes no writes",
+            data="the open transaction was rolled back; nothing is half done",
+            hint=f"name the primary in {_variable_of(None)}; after a failover run the same command again",
+        )
+    if reads:
+        return Refused(
+            f"PostgreSQL at {at} lets {role} read, but not write: default_transaction_read_only is on",
+            data="nothing was written",
+            hint="use the URL of the role that writes in ONLYONCE_DATABASE_URL; the reader's URL belongs in "
+            "ONLYONCE_READER_URL",
+        )
+    return None
 
 
 def _variable_of(url: str | None) -> str:
@@ -288,6 +322,8 @@ def transaction(database: Database) -> Iterator[Connection]:
             _roll_back(connection, begun)
             if is_away(error):
                 raise database_away(error) from error
+            if refusal := takes_no_writes(connection, error):
+                raise refusal from error
             raise
         except psycopg2.OperationalError as error:
             if error.pgcode and not error.pgcode.startswith(AWAY):

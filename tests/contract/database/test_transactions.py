@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import Connection, make_url
+from sqlalchemy.exc import InternalError
 
+from onlyonce import Refused
 from onlyonce.commitlog.incarnations import Incarnations
-from onlyonce.database.connect import Transactions, ask, one_transaction
+from onlyonce.database.connect import Database, Transactions, ask, one_transaction, run, snapshot
 from tests.contract.conftest import Log
 
 
@@ -77,3 +80,28 @@ def test_statements_outside_a_transaction_fail_at_once(log: Log) -> None:
     """Two of them would be committed apart."""
     with pytest.raises(AssertionError, match="@one_transaction"):
         Instances(log.database).forgotten()
+
+
+def test_url_that_can_not_work_is_refused_without_patience(log: Log) -> None:
+    """A database that is not there; the reader's URL where the writer's belongs. To run it again changes nothing."""
+    url = make_url(log.database.url)
+    gone = Database(url.set(database="not_there").render_as_string(hide_password=False), "a test")
+    with pytest.raises(
+        Refused, match=f'does not let {url.username} in: database "not_there" does not exist'
+    ) as refused:
+        Instances(gone).level()
+    assert "CREATE DATABASE not_there" in refused.value.hint
+
+    reader = Database(log.server.url("reader", log.name), "a test")
+    with pytest.raises(Refused, match="lets onlyonce_reader read, but not write") as refused:
+        run(reader, lambda connection: connection.exec_driver_sql("CREATE TABLE a (b int)"))
+    assert "ONLYONCE_READER_URL" in refused.value.hint
+
+
+def test_our_own_transaction_that_only_reads_is_not_taken_for_the_role(log: Log) -> None:
+    def write(connection: Connection) -> None:
+        snapshot(connection)
+        connection.exec_driver_sql("CREATE TABLE a (b int)")
+
+    with pytest.raises(InternalError, match="read-only transaction"):
+        run(log.database, write)

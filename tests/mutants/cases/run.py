@@ -49,7 +49,7 @@ MUTANTS = (
         "variable-after-spark",
         "a missing variable of a sink is found only when Spark has started",
         "onlyonce/check.py",
-        Replace("check_pipeline", "Checked(True, wrong_variables(pipeline), {})", "Checked(True, {}, {})"),
+        Replace("check_pipeline", "Checked(True, lacking_here(pipeline), {})", "Checked(True, {}, {})"),
         tests=("tests/contract/run/test_before_spark.py::test_missing_variable_is_refused_before_spark_starts",),
     ),
     Mutant(

@@ -334,7 +334,10 @@ def test_a_wrong_password_is_refused_at_once(
     assert result.exit_code == 64, result.stderr
     what, _, hint = told(result)
     assert "does not let onlyonce_writer in: password authentication failed" in what
-    assert hint == "  next: correct the URL in ONLYONCE_DATABASE_URL, or the password of that role: ALTER ROLE"
+    assert hint == (
+        "  next: correct the URL in ONLYONCE_DATABASE_URL, or the password of that role: ALTER ROLE onlyonce_writer "
+        "PASSWORD …"
+    )
     assert "not-it" not in result.stderr
 
 

@@ -13,7 +13,18 @@ from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructFi
 
 from onlyonce import check
 from onlyonce.api import ddl
-from onlyonce.api.pipeline import Delta, Files, KafkaSink, Lookup, Output, Pipeline, Postgres, split_ddl
+from onlyonce.api.pipeline import (
+    Delta,
+    Files,
+    Iceberg,
+    KafkaSink,
+    Lookup,
+    MySQL,
+    Output,
+    Pipeline,
+    Postgres,
+    split_ddl,
+)
 from onlyonce.core import errors, failures
 from onlyonce.core.errors import FunctionFails, Refused
 from onlyonce.engine.failures import translate
@@ -172,8 +183,31 @@ def test_lookup_without_its_variable_is_found_without_spark(monkeypatch: pytest.
         outputs=(OUTPUT, Output(name="named", transform="m:f", sink=Delta(), lookups=(shops,))),
     )  # fmt: skip
 
-    [(output, error)] = check.wrong_variables(made).items()
+    [(output, error)] = check.lacking_here(made).items()
 
     assert output == "named"
     assert isinstance(error, Refused)
     assert error.what.endswith("the environment variable MINE_DATABASE of the lookup shops's database is not set")
+
+
+@pytest.mark.parametrize(
+    "sink, extra", [(MySQL(table="t", connection="MINE"), "mysql"), (Iceberg(table="a.t"), "iceberg")]
+)
+def test_sink_without_its_package_is_found_without_spark(
+    monkeypatch: pytest.MonkeyPatch, sink: MySQL | Iceberg, extra: str
+) -> None:
+    """At its own line, before any row is read, and for its output alone."""
+    made = Pipeline(
+        name="p", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at",
+        outputs=(OUTPUT, Output(name="there", transform="m:f", sink=sink)),
+    )  # fmt: skip
+    monkeypatch.setenv("MINE", "mysql://me:mine@here/mine")
+    assert check.lacking_here(made) == {}
+    monkeypatch.setattr(check, "find_spec", lambda _: None)
+
+    [(output, error)] = check.lacking_here(made).items()
+
+    assert output == "there"
+    assert isinstance(error, Refused)
+    assert re.fullmatch(rf"{__file__}:\d+: output there: the package py\w+ is not installed here", error.what)
+    assert error.hint == f"pip install 'onlyonce-pipelines[{extra}]'"

@@ -3,12 +3,17 @@ is one (pyproject.toml)."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
 from datetime import timedelta
-from typing import assert_type
+from typing import Any, assert_type
 
 import pytest
 
-from onlyonce import Delta, Files, FileSink, Fixed, Kafka, KafkaSink, Output, Pipeline, Postgres, Refused
+import onlyonce
+from onlyonce import Delta, Files, FileSink, Fixed, Join, Kafka, KafkaSink, Output, Pipeline, Postgres, Refused
+from tests.support import shop_transforms
 
 COUNTS = Output(
     name="counts", transform="m:f", window=Fixed(timedelta(hours=1)), panes="early",
@@ -48,3 +53,90 @@ def test_what_is_wrong_is_wrong_for_type_checkers_too() -> None:
         Output(name="counts", transform="m:f", sink=Delta(), late="drop")  # type: ignore[arg-type]
     with pytest.raises(Refused, match="format='xml'"):
         Files(format="xml")  # type: ignore[arg-type]
+
+
+DECLARED = [
+    found
+    for found in (getattr(onlyonce, name) for name in onlyonce.__all__)
+    if inspect.isclass(found) and "checked" in found.__init__.__qualname__
+]
+"""The classes of declarations whose options have names."""
+
+
+@pytest.mark.parametrize("declared", DECLARED)
+def test_value_of_another_type_is_refused_by_its_option(declared: type) -> None:
+    """Each option of each declaration, with what it takes; no option takes just anything."""
+    assert len(DECLARED) > 20
+    for option in [field.name for field in fields(declared) if field.init]:
+        with pytest.raises(Refused, match=rf"^{declared.__name__}\({option}=.*\): must be ") as refused:
+            declared(**{option: object()})
+        assert option in refused.value.hint
+
+
+HOUR = timedelta(hours=1)
+MEANT: dict[str, tuple[dict[str, Any], str, str]] = {
+    "a sink by its name": ({"sink": "delta"}, "sink='delta'): must be Delta, Postgres, ", "did you mean sink=Delta(…)"),
+    "a sink's class": ({"sink": Postgres}, "sink=Postgres): is the class itself", "write sink=Postgres(…)"),
+    "a length of time": ({"window": HOUR}, "must be Fixed, Sliding or Session", "window=Fixed(timedelta(hours=1))"),
+    "an hour in words": ({"window": "1 hour"}, "must be Fixed, Sliding or Session", "window=Fixed(timedelta(hours=1))"),
+    "a window by its name": ({"window": "session"}, "must be Fixed, Sliding or Session", "window=Session(…)"),
+    "a source": ({"sink": Files()}, "sink=Files(…)): must be Delta", "for example sink=Delta(…)"),
+    "a number": ({"name": 7}, "name=7): must be a string", "for example name='7'"),
+    "yes": (
+        {"stable_input": "yes"},
+        "stable_input='yes'): must be True or False",
+        "give stable_input as True or False",
+    ),
+    "a yes among numbers": ({"lookups": [True]}, "lookups=True): must be Lookup", "for example lookups=Lookup(…)"),
+}
+
+
+@pytest.mark.parametrize("given, what, hint", MEANT.values(), ids=MEANT)
+def test_hint_has_what_was_probably_meant(given: dict[str, Any], what: str, hint: str) -> None:
+    with pytest.raises(Refused) as refused:
+        Output(**dict[str, Any](name="counts", transform="m:f", sink=Delta()) | given)
+    assert what in refused.value.what
+    assert hint in refused.value.hint
+
+
+def test_function_is_declared_by_itself_or_by_its_import_path() -> None:
+    """Both are one declaration."""
+    path = "tests.support.shop_transforms:per_shop"
+    by_path = Output(name="a", transform=path, sink=Delta())
+    by_itself = Output(name="a", transform=shop_transforms.per_shop, sink=Delta())
+
+    assert by_itself == by_path
+    assert assert_type(by_itself.transform, str) == path
+    assert Join(left=shop_transforms.per_shop, right=path, on="shop", within=HOUR).left == path
+
+
+def made_inside() -> Callable[..., Any]:
+    """A function that no import can find."""
+
+    def inside(rows: Any) -> Any:
+        return rows
+
+    return inside
+
+
+def in_declarations(rows: Any) -> Any:
+    """A function of the file of the declarations."""
+    return rows
+
+
+in_declarations.__module__ = "shop.onlyonce_pipelines_pipelines"
+
+
+@pytest.mark.parametrize(
+    "function, why",
+    [
+        (lambda rows: rows, "is a lambda, which has no name"),
+        (made_inside(), "is made_inside.<locals>.inside, which is defined inside another function or class"),
+        (in_declarations, "is in_declarations, which is defined in the file of the declarations"),
+    ],
+    ids=["lambda", "inside", "declarations"],
+)
+def test_function_that_spark_can_not_import_is_refused(function: Callable[..., Any], why: str) -> None:
+    with pytest.raises(Refused, match=f"^Output: transform {why}\n") as refused:
+        Output(name="a", transform=function, sink=Delta())
+    assert "define it with def in a module beside the declarations" in refused.value.hint

@@ -145,7 +145,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "no outputs": (lambda: pipeline(outputs=()), "no outputs", "at least one Output"),
     "an unknown mode": (
         lambda: pipeline(mode="at_least_one"), "pipeline shop: mode='at_least_one'", "did you mean 'at_least_once'?"),
-    "a mode that is no word": (lambda: pipeline(mode=None), "pipeline shop: mode=None", "exactly_once, at_least_once"),
+    "a mode that is no word": (lambda: pipeline(mode=None), r"Pipeline\(mode=None\): must be 'exactly_once' or 'at_least_once'", "give mode as"),
     "an increment at least once": (
         lambda: pipeline(mode="at_least_once", outputs=(
             output(), output("sums", window=None, sink=Postgres(table="a.b", write="increment", keys=("shop",))))),

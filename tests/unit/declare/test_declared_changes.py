@@ -40,8 +40,8 @@ def pipeline(**options: Any) -> Any:
         (lambda: topic(value=Debezium(format=Avro(registry="https://registry:8081", columns="key"))), "columns of a value"),
         (lambda: pipeline(source=topic(value=AVRO)), "'schema_id' gets the id of the value's schema, and is not a declared column of type int"),
         (lambda: pipeline(source=topic(value=Debezium(format=Avro(registry=URL, schema_id="op")))), "'op' gets the id of the value's schema"),
-        (lambda: Debezium(format="avro"), "Debezium: format='avro'"),  # type: ignore[arg-type]
-        (lambda: Debezium(format=JsonSchema(registry=URL)), "Debezium: format=JsonSchema("),  # type: ignore[arg-type]
+        (lambda: Debezium(format="avro"), "Debezium(format='avro'): must be Avro"),  # type: ignore[arg-type]
+        (lambda: Debezium(format=JsonSchema(registry=URL)), "Debezium(format=JsonSchema(…)): must be Avro"),  # type: ignore[arg-type]
         (lambda: Debezium(lsn="x"), "unknown option 'lsn'"),  # type: ignore[call-arg]
         (lambda: topic(value="debezium"), "value='debezium'"),
     ],

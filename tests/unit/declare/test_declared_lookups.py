@@ -54,7 +54,7 @@ def with_more(rows: Any, cities: Any, factor: int = 2, **rest: Any) -> Any:
 WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
     "no keys": (lambda: lookup(name="cities", table=Delta(path="cities")), "no keys", "keys='id'"),
     "no path": (lambda: lookup(name="cities", table=Delta(), keys="shop"), "names no table", "path="),
-    "no table": (lambda: lookup(name="cities", table="cities", keys="shop"), "the table is str", "Delta"),
+    "no table": (lambda: lookup(name="cities", table="cities", keys="shop"), r"Lookup\(table='cities'\): must be Delta or Postgres", "Delta"),
     "a URL": (lambda: lookup(name="cities", table=Postgres(table="a.b", connection="postgresql://u:p@h/d"), keys="shop"), "connection is a URL", "a password"),
     "refresh of Delta": (lambda: lookup(name="cities", table=Delta(path="c"), keys="shop", refresh=MINUTE), "refresh is for a copy", "leave refresh out"),
     "a refresh of days": (lambda: lookup(name="cities", table=Postgres(table="a.b"), keys="shop", refresh=2000 * MINUTE), "from none to a day", "minutes=1"),

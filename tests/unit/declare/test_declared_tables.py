@@ -52,7 +52,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "a way up": (lambda: over(path="../sales"), "no table's folder", "its whole path"),
     "a start that is a text": (lambda: over(start="latest"), "start='latest'", "the number of a version"),
     "a start before all": (lambda: over(start=-1), "start=-1", "the number of a version"),
-    "a start that is a bool": (lambda: over(start=True), "start=True", "the number of a version"),
+    "a start that is a bool": (lambda: over(start=True), "DeltaSource(start=True): must be 'earliest' or a whole number", "give start as"),
     "no files": (lambda: over(max_files_a_batch=0), "at least 1", "1000"),
     "misspelt": (lambda: over(ignore_delete=True), "ignore_delete", "ignore_deletes"),
     "deletes both ways": (lambda: over(CHANGES, changes=True, ignore_deletes=True), "leaves them out", "one of the two"),

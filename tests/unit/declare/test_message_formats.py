@@ -38,7 +38,7 @@ def pipeline(more: str, **options: Any) -> Any:
         (lambda: topic(value="avro"), "value='avro'"),
         (lambda: topic(value=Avro(registry=URL, columns="id")), "columns of a value"),
         (lambda: topic(key=Avro(registry=URL)), "the key's Avro names no columns"),
-        (lambda: topic(key=JsonSchema(registry=URL)), "Kafka: key=JsonSchema"),
+        (lambda: topic(key=JsonSchema(registry=URL)), "Kafka(key=JsonSchema(…)): must be a string, Avro or Protobuf"),
         (lambda: pipeline("", value=Avro(registry=URL)), "'schema_id' gets the id of the value's schema, and is not a declared column of type int"),
         (lambda: pipeline(", n long", value=Avro(registry=URL, schema_id="n")), "'n' gets the id of the value's schema"),
         (lambda: pipeline(", key_schema_id int", key=Avro(registry=URL, columns="other")), "'other' comes from the message's key, and is not declared"),

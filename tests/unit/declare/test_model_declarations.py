@@ -133,6 +133,7 @@ def test_an_unknown_pipeline_is_answered_with_the_nearest(write: Callable[..., P
         ),
         ("from onlyonce import Session\nSession()\n", r":3: Session lacks `gap`", "add gap=…"),
         ("def f(a): ...\nf(b=1)\n", "can't be loaded: TypeError", "correct the file"),
+        ("Session(gap=1)\n", "can't be loaded: NameError", "from onlyonce import Session"),
         ("Delta(wirte='upsert')\n", r"mine.py:\d+: Delta: unknown option 'wirte'", "did you mean 'write'?"),
         ("Delta(write='upsert')\n", r"mine.py:\d+: Delta: write='upsert' with keys", r"keys=(…,)"),
     ],
@@ -148,6 +149,7 @@ def test_an_unknown_pipeline_is_answered_with_the_nearest(write: Callable[..., P
         "unknown option of a window",
         "missing option of a window",
         "wrong call of their own",
+        "a class that is not imported",
         "unknown option",
         "wrong value",
     ],
@@ -365,3 +367,44 @@ def test_a_declaration_against_the_old_names_is_told_the_new_one(tmp_path: Path)
 
     with pytest.raises(Refused, match="from onlyonce import Pipeline"):
         declarations.load([path])
+
+
+MODULE = "from onlyonce import Refused\nimport {imported}\ndef f(rows): return rows\n"
+
+
+@pytest.mark.parametrize(
+    "text, what, hint",
+    [
+        (MODULE.format(imported="pandsa"), "{module}:2: {it} can't be imported: ModuleNotFoundError: No module named 'pandsa'",
+         "correct the import; or install what brings pandsa wherever onlyonce and Airflow run"),
+        ("def f(rows):\nreturn rows\n", "{module}:2: {it} can't be imported: IndentationError: expected an indented block after "
+         "function definition on line 1", "correct that line; the module must be importable"),
+        ("def per_huor(rows): ...\n", "{file}: {it} is not there: module '{name}' has no attribute 'per_hour'",
+         "did you mean '{name}:per_huor'? it is"),
+    ],
+    ids=["its import", "its syntax", "no function"],
+)  # fmt: skip
+def test_a_module_that_fails_is_named_by_its_own_line(
+    write: Callable[..., Path], tmp_path: Path, text: str, what: str, hint: str
+) -> None:
+    """One line, with what is wrong there, and not the line that names the module; that one if the name is wrong."""
+    name = f"mine_{abs(hash(text))}"
+    module = tmp_path / f"{name}.py"
+    module.write_text(text)
+    path = write(text="")
+    path.write_text(DECLARED.format(module=name))
+    [output] = declarations.load([path])["p"].outputs
+
+    with pytest.raises(Refused) as refused:
+        declarations.transform(output)
+
+    words = {"module": module, "it": f"output all: the transform '{name}:per_hour'", "name": name, "file": f"{path}:4"}
+    assert refused.value.what == what.format(**words)
+    assert refused.value.hint.startswith(hint.format(**words))
+
+
+DECLARED = """from onlyonce import Delta, Files, Output, Pipeline
+
+PIPELINES = [Pipeline(name="p", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at", outputs=[
+    Output(name="all", transform="{module}:per_hour", sink=Delta())])]
+"""

@@ -166,7 +166,7 @@ WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
     "sessions in two attempts at once": (
         lambda: replace(pipeline(output(window=Session(MINUTE))), mode="at_least_once"), "leave rows of both", "exactly_once"),
     "late records without a window": (lambda: Output(name="all", transform="m:f", sink=Delta(), late=BY_COUNT), r"late=AfterRecords\(records=1000\) needs windows", "leave it out"),
-    "late records by a number": (lambda: output(late=3), "late=3", "keep, backfill"),
+    "late records by a number": (lambda: output(late=3), r"Output\(late=3\): must be 'keep', 'backfill', AfterRecords", "for example late=AfterRecords"),
     "late records that never come": (
         lambda: pipeline(output(panes="on_time"), output(name="hours", from_output="sums", window=Fixed(60 * MINUTE), panes="on_time", late=BY_COUNT)), "leaves late records out", "at sums too"),
     "a session at its close": (lambda: output(panes="at_close", window=Session(MINUTE)), "known only once they are merged", "Fixed"),
