@@ -366,12 +366,13 @@ def check_tables(pipeline: Pipeline, output: Output, schema: StructType) -> None
     try:
         types = implementation(output.sink).types_there(pipeline, output, schema)
     except Refused as error:  # a table that can't take the output, a variable that is not set, a wrong password
-        at = declared_at(output.sink) if getattr(output.sink, "connection", None) else declared_at(output)
+        at = declared_at(output.sink) or declared_at(output)
         named = f"output {output.name}: "
         raise Refused(f"{at}{named}{error.what.removeprefix(named)}", data=error.data, hint=error.hint) from error
     if types:
         wanted, there, where = types
-        column_types.refuse_other(f"{declared_at(output)}output {output.name}", where, wanted, there, _simple(schema))
+        whose = f"{declared_at(output.sink) or declared_at(output)}output {output.name}"
+        column_types.refuse_other(whose, where, wanted, there, _simple(schema))
 
 
 def _simple(schema: StructType) -> dict[str, str]:

@@ -119,7 +119,7 @@ def _check(column: str, kind: str) -> None:
         raise Refused(
             f"{column} has the type {kind.strip()!r}, which Spark does not have",
             data="nothing was read or written",
-            hint=f"{did_you_mean(close)}choose one of: {', '.join(TYPES)}",
+            hint=did_you_mean(close).rstrip() or f"choose one of: {', '.join(TYPES)}",
         )
     if (more := _COLUMN.match(found[4])) and more[2].lower() in TYPES and more[1].lower() not in AFTER_A_TYPE:
         raise Refused(

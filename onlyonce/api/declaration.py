@@ -13,6 +13,7 @@ import re
 import sys
 from collections import abc
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
 from datetime import datetime, timedelta
 from functools import cache
@@ -144,13 +145,15 @@ def declaration(cls: type[T]) -> type[T]:
                 f"{cls.__name__}: a value without the name of its option: {str(unnamed[0])[:60]!r}",
                 hint=f"write the name before it: {known[0]}=…; choose one of: {', '.join(known)}",
             )
-        for option in options.keys() - set(known):
-            raise Refused(f"{cls.__name__}: unknown option {option!r}", hint=choose(option, known))
-        options |= {name: import_path(cls.__name__, name, options[name]) for name in named if name in options}
-        refuse_other_types(cls, options)
-        _refuse_other_classes(cls, options)
         # Where the declaration is written, for later errors. It is not a field, so two equal declarations stay equal.
         object.__setattr__(self, AT, errors.origin_of_caller(sys._getframe(1)))
+        for option, value in options.items():
+            with at_option(self, option):
+                if option not in known:
+                    raise Refused(f"{cls.__name__}: unknown option {option!r}", hint=choose(option, known))
+                options[option] = import_path(cls.__name__, option, value) if option in named else value
+                refuse_other_types(cls, {option: options[option]})
+                _refuse_other_classes(cls, {option: options[option]})
         if missing := [name for name in required if name not in options]:
             whose = f" {options['name']!r}" if options.get("name") else ""
             listed = " and ".join(f"`{name}`" for name in missing)
@@ -246,10 +249,26 @@ WORDS: dict[type, str] = {
 }
 
 
-def declared_at(made: Any) -> str:
-    """Return where a declaration is written, as 'file:line: '; empty if no file of the user's has made it."""
+def declared_at(made: Any, option: str | None = None) -> str:
+    """Return where a declaration, or one of its options, is written: 'file:line: '.
+
+    Return an empty string if no file of the user's has made it.
+    """
     at = getattr(made, AT, None)
-    return f"{at}: " if at else ""
+    if at is None:
+        return ""
+    lines = errors.lines_of_options(at, type(made).__name__) if option else {}
+    return f"{at.rpartition(':')[0]}:{lines[option]}: " if option in lines else f"{at}: "
+
+
+@contextmanager
+def at_option(made: Any, option: str) -> Iterator[None]:
+    """Let a Refused of the block name the line of an option."""
+    try:
+        yield
+    except Refused as error:
+        error.at = error.at or declared_at(made, option).removesuffix(": ") or None
+        raise
 
 
 def unknown(kind: str, name: str, known: list[str]) -> Refused:

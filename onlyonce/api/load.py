@@ -208,14 +208,22 @@ def check_loaded() -> None:
     for pipeline in pipelines.values():
         for output in with_function(pipeline.outputs):
             for name in output.functions:
-                check_written(name, _subject(output, name), at=declared_at(output), data=NOTHING_DONE, hint=IT_IS)
+                check_written(name, _subject(output, name), at=_at(output), data=NOTHING_DONE, hint=IT_IS)
             if output.reject:
                 check_written(
-                    output.reject, _subject_of_reject(output), at=declared_at(output), data=NOTHING_DONE, hint=IT_IS
+                    output.reject,
+                    _subject_of_reject(output),
+                    at=declared_at(output, "reject"),
+                    data=NOTHING_DONE,
+                    hint=IT_IS,
                 )
         for output in with_names(pipeline.outputs):
             check_written(
-                output.sink.names, subject_of_names(output), at=declared_at(output), data=NOTHING_DONE, hint=IT_IS
+                output.sink.names,
+                subject_of_names(output),
+                at=declared_at(output.sink, "names"),
+                data=NOTHING_DONE,
+                hint=IT_IS,
             )
 
 
@@ -234,9 +242,7 @@ def transform(output: Output) -> Callable[..., Any]:
 
 def function(output: Output, name: str) -> Callable[..., Any]:
     """Return one of the functions that an output names. Raise Refused."""
-    found: Callable[..., Any] = named(
-        name, _subject(output, name), at=declared_at(output), data=NOTHING_DONE, hint=IT_IS
-    )
+    found: Callable[..., Any] = named(name, _subject(output, name), at=_at(output), data=NOTHING_DONE, hint=IT_IS)
     return found
 
 
@@ -251,7 +257,7 @@ def reject(output: Output) -> Callable[..., Any]:
     This imports the function's module, and so Spark. Raise Refused.
     """
     found: Callable[..., Any] = named(
-        output.reject, _subject_of_reject(output), at=declared_at(output), data=NOTHING_DONE, hint=IT_IS
+        output.reject, _subject_of_reject(output), at=declared_at(output, "reject"), data=NOTHING_DONE, hint=IT_IS
     )
     return found
 
@@ -264,7 +270,7 @@ def with_names(outputs: Iterable[Output]) -> list[Output]:
 def naming(output: Output) -> Naming:
     """Return the function that names an output's files; the output must have one. Raise Refused."""
     found: Naming = named(
-        output.sink.names, subject_of_names(output), at=declared_at(output), data=NOTHING_DONE, hint=IT_IS
+        output.sink.names, subject_of_names(output), at=declared_at(output.sink, "names"), data=NOTHING_DONE, hint=IT_IS
     )
     return found
 
@@ -287,6 +293,11 @@ def state(output: Output) -> str:
 def _subject(output: Output, name: str) -> str:
     what = "side" if output.join else "processor" if output.stateful else "transform"
     return f"output {output.name}: the {what} {name!r}"
+
+
+def _at(output: Output) -> str:
+    made = output.stateful or output.join or output
+    return declared_at(made, "transform" if made is output else "processor" if output.stateful else None)
 
 
 def _subject_of_reject(output: Output) -> str:

@@ -15,6 +15,7 @@ from onlyonce.api.declaration import (
     NONE,
     Named,
     Several,
+    at_option,
     check_name,
     check_one_of,
     declaration,
@@ -207,7 +208,8 @@ class Output:
         _check_lookups(self)
         _check_reject(self)
         if self.transform and not re.fullmatch(r"[\w.]+:\w+", self.transform):
-            raise not_a_path(f"output {self.name}: transform {self.transform!r}", "transform")
+            with at_option(self, "transform"):
+                raise not_a_path(f"output {self.name}: transform {self.transform!r}", "transform")
         if self.watermark_delay % timedelta(milliseconds=1):
             raise Refused(
                 f"output {self.name}: watermark_delay {in_words(self.watermark_delay)} has parts of a millisecond",

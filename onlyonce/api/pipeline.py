@@ -15,7 +15,7 @@ from typing import Any, Literal
 from onlyonce import settings
 from onlyonce.api import chain, ddl, messages, sinks
 from onlyonce.api import columns as api_columns
-from onlyonce.api.declaration import Several, check_name, check_one_of, declaration, declared_at, unknown
+from onlyonce.api.declaration import Several, at_option, check_name, check_one_of, declaration, declared_at, unknown
 from onlyonce.api.joins_and_state import Join, Lookup, Stateful
 from onlyonce.api.outputs import Output
 from onlyonce.api.sinks import (
@@ -484,15 +484,17 @@ class Pipeline:
     def __post_init__(self) -> None:
         check_name("pipeline", self.name)
         check_one_of(f"pipeline {self.name}", "mode", self.mode, MODES)
-        ddl.check(f"pipeline {self.name}", split_ddl(self.schema))
-        api_columns.check_names(f"pipeline {self.name}", split_ddl(self.schema))
+        with at_option(self, "schema"):
+            ddl.check(f"pipeline {self.name}", split_ddl(self.schema))
+            api_columns.check_names(f"pipeline {self.name}", split_ddl(self.schema))
         columns = self.columns()
-        for column in (*self.record_id, self.event_time):
-            if column not in columns:
-                raise Refused(
-                    f"pipeline {self.name}: {column!r} is not a declared column",
-                    hint=choose(column.lower(), columns),
-                )
+        for option, column in (*(("record_id", one) for one in self.record_id), ("event_time", self.event_time)):
+            with at_option(self, option):
+                if column not in columns:
+                    raise Refused(
+                        f"pipeline {self.name}: {column!r} is not a declared column",
+                        hint=choose(column.lower(), columns),
+                    )
         kinds = ddl.types(self.schema)
         for column in self.record_id:
             if line_values.named_id_form(kinds[column]) not in line_values.FORMS:

@@ -305,6 +305,9 @@ class Elsewhere:
     database_id: UUID | None
 
 
+MYSQL = "mysql://user:password@host:3306/database"
+
+
 def url_of(variable: str | None, whose: str = "a sink's") -> str:
     """Return the URL of a sink's or lookup's database: the platform's own, or the value of an environment variable.
 
@@ -317,13 +320,13 @@ def url_of(variable: str | None, whose: str = "a sink's") -> str:
         raise Refused(
             f"the environment variable {variable} of {whose} database is not set",
             data="nothing was read or written",
-            hint=f"set {variable} to the database's URL in the environment of the driver, like {EXAMPLE}",
+            hint=f"set {variable} to the database's URL in the environment of the driver, like {EXAMPLE} or {MYSQL}",
         )
     if not _is_known(url):
         raise Refused(
             f"the environment variable {variable} of {whose} database has no URL of PostgreSQL or MySQL",
             data="nothing was read or written",
-            hint=f"write it as {EXAMPLE}, or as mysql://user:password@host:3306/database",
+            hint=f"write it as {EXAMPLE}, or as {MYSQL}",
         )
     return url
 

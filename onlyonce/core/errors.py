@@ -16,6 +16,8 @@ know. It is a Retryable, since it is safe to run the command again.
 
 from __future__ import annotations
 
+import ast
+import linecache
 import re
 import sysconfig
 import traceback
@@ -63,6 +65,8 @@ class OnlyonceError(Exception):
     """
 
     exit_code = 1
+    at: str | None = None
+    """The line of a declaration's option, 'file:line', which its file's loader puts in front."""
 
     def __init__(self, what: str, *, data: str = "", hint: str = "") -> None:
         # What happened may quote a record or the name of a file.
@@ -213,7 +217,12 @@ def raised_by_user(error: BaseException) -> bool:
 
 
 def origin_in_file(error: BaseException, file: Path) -> str:
-    """Return the innermost line of one file that an exception has passed; else the file."""
+    """Return the innermost line of one file that an exception has passed; else the file.
+
+    An error that names the line of an option has that line.
+    """
+    if at := getattr(error, "at", None):
+        return str(at)
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
@@ -234,6 +243,23 @@ def origin_of_caller(frame: FrameType | None) -> str | None:
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return None
+
+
+def lines_of_options(at: str, name: str) -> dict[str, int]:
+    """Return the line of each option in the call of `name` that begins at 'file:line'; empty if it is not found."""
+    file, _, line = at.rpartition(":")
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:  # the text has changed since it was read
+        return {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and f"{node.lineno}" == line and _called(node.func) == name:
+            return {one.arg: one.lineno for one in node.keywords if one.arg}
+    return {}
+
+
+def _called(function: ast.expr) -> str | None:
+    return getattr(function, "attr", None) or getattr(function, "id", None)
 
 
 def origin_of_function(function: Callable[..., Any]) -> str | None:

@@ -90,13 +90,13 @@ class Fixed:
         within("Fixed", self.offset, "size", self.size)
         if self.timezone == "UTC":
             return
+        known_zone(self.timezone)
         if self.size % DAY:
             raise Refused(
                 f"Fixed(size={in_source(self.size)}, timezone={self.timezone!r}): "
                 "the size is not a whole number of days",
-                hint="only windows of whole days can follow a local clock; shift shorter windows by offset=",
+                hint="leave timezone out: only windows of whole days can follow a local clock; offset shifts others",
             )
-        known_zone(self.timezone)
 
     @property
     def in_utc(self) -> bool:

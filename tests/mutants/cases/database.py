@@ -204,4 +204,20 @@ MUTANTS = (
             "tests/contract/database/test_transactions.py::test_methods_in_an_open_transaction_are_committed_with_it",
         ),
     ),
+    Mutant(
+        "reader-is-an-unknown-error",
+        "the reader's URL where the writer's belongs is an unknown error, and the same command is said to help",
+        "onlyonce/database/connect.py",
+        Replace("transaction", "takes_no_writes(connection, error)", "None"),
+        tests=("tests/contract/database/test_transactions.py::test_url_that_can_not_work_is_refused_without_patience",),
+    ),
+    Mutant(
+        "our-own-snapshot-is-a-reader",
+        "a statement that writes in a transaction of ours that only reads is blamed on the role",
+        "onlyonce/database/connect.py",
+        Replace("takes_no_writes", "connection.rollback()", "connection.rollback(); reads = True"),
+        tests=(
+            "tests/contract/database/test_transactions.py::test_our_own_transaction_that_only_reads_is_not_taken_for_the_role",
+        ),
+    ),
 )

@@ -22,7 +22,30 @@ from tests.mutants.cases.paths import (
 from tests.mutants.mutant import Mutant
 from tests.mutants.operators import Always, Delete, Never, Replace
 
+TYPES = "tests/unit/declare/test_declaration_types.py::"
+
 MUTANTS = (
+    Mutant(
+        "option-of-any-type",
+        "a declaration takes a value of another type, and fails later with an error of Python's",
+        "onlyonce/api/declaration.py",
+        Delete("declaration.checked", "_refuse_other_classes(cls, {option: options[option]})"),
+        tests=(TYPES + "test_value_of_another_type_is_refused_by_its_option",),
+    ),
+    Mutant(
+        "lambda-by-its-module",
+        "a function that Spark's processes can't import is declared by a name that they don't find",
+        "onlyonce/api/declaration.py",
+        Never("import_path", '"<lambda>" in name'),
+        tests=(TYPES + "test_function_that_spark_can_not_import_is_refused",),
+    ),
+    Mutant(
+        "error-at-the-declaration",
+        "an error names the line on which a long declaration begins, and not that of its option",
+        "onlyonce/core/errors.py",
+        Never("origin_in_file", 'at := getattr(error, "at", None)'),
+        tests=("tests/unit/declare/test_model_declarations.py::test_error_names_the_line_of_the_option",),
+    ),
     Mutant(
         "finished-by-a-later-frontier",
         "a half-written batch is finished with the windows that its own rows close, which Spark closes a batch later",

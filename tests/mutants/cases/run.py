@@ -16,6 +16,13 @@ CHANGED_ONCE = "tests/spark/run/test_idle_runs.py::test_changed_declaration_with
 
 MUTANTS = (
     Mutant(
+        "package-missed-after-receive",
+        "a sink without its package is found when its first row is written, after receive has committed",
+        "onlyonce/check.py",
+        Never("lacking_here", "not sink.is_external and sink.package and not _is_installed(sink.package)"),
+        tests=("tests/unit/check/test_check.py::test_sink_without_its_package_is_found_without_spark",),
+    ),
+    Mutant(
         "run-silent-about-invalid",
         "a run does not say that records are in no result",
         "onlyonce/run/stream.py",

@@ -408,3 +408,55 @@ DECLARED = """from onlyonce import Delta, Files, Output, Pipeline
 PIPELINES = [Pipeline(name="p", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at", outputs=[
     Output(name="all", transform="{module}:per_hour", sink=Delta())])]
 """
+
+
+LINES = """from datetime import timedelta
+from onlyonce import Delta, Files, Fixed, Output, Pipeline
+PIPELINES = [
+    Pipeline(
+        name="p",
+        source=Files(),
+        schema=(
+            "id string, "
+            "at timestamp"
+        ),
+        record_id="id",
+        event_time="at",
+        outputs=[
+            Output(
+                name="all",
+                transform="m:f",
+                window=Fixed(timedelta(hours=1)),
+                watermark_delay=timedelta(0),
+                sink=Delta(),
+            )
+        ],
+    )
+]
+"""
+
+
+@pytest.mark.parametrize(
+    "right, wrong, line",
+    [
+        ('"at timestamp"', '"at date_time"', 7),
+        ('record_id="id"', 'record_id="it"', 11),
+        ('event_time="at"', 'event_time="id_"', 12),
+        ('event_time="at"', "event_tme='at'", 12),
+        ('transform="m:f"', 'transform="f"', 16),
+        ("watermark_delay=timedelta(0)", "watermark_delay=600", 18),
+        ("sink=Delta()", 'sink="delta"', 19),
+        ("sink=Delta()", 'sink=Delta(write="upsrt")', 19),
+    ],
+    ids=["type", "record_id", "event_time", "unknown", "transform", "length", "sink", "option of the sink"],
+)
+def test_error_names_the_line_of_the_option(write: Callable[..., Path], right: str, wrong: str, line: int) -> None:
+    """Not the line on which a long declaration begins."""
+    path = write(text="")
+    path.write_text(LINES.replace(right, wrong))
+    assert path.read_text() != LINES
+
+    with pytest.raises(Refused) as refused:
+        declarations.load([path])
+
+    assert refused.value.what.startswith(f"{path}:{line}: ")
