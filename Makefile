@@ -67,7 +67,13 @@ check: env ## style, types, import rules, and the tests that need neither a serv
 # tests first as they take longest, and the short ones last (tests/conftest.py).
 BESIDE := -n 3 --no-loadscope-reorder --durations=20
 
-test: check $(MADE)/broker $(MADE)/s3 $(MADE)/classes $(MADE)/programs ## check, then each promise on real PostgreSQL, Spark and Airflow, with kills: before each commit
+PARTS := $(MADE)/broker $(MADE)/s3 $(MADE)/programs $(MADE)/classes
+
+# The jars come while the first tests run. A download that fails is tried once more after them, and then ends the target.
+test: env ## check, then each promise on real PostgreSQL, Spark and Airflow, with kills: before each commit
+	@$(MAKE) --no-print-directory $(MADE)/broker $(MADE)/s3 & jars=$$!; \
+		$(MAKE) --no-print-directory check; checked=$$?; wait $$jars; exit $$checked
+	@$(MAKE) --no-print-directory $(PARTS)
 	$(BIN)/pytest -q tests $(addprefix --ignore=,$(PURE)) -m "not slow and not whole" $(BESIDE)
 
 cases: env ## cases that users of such systems have reported: inputs and right results as data (tests/cases)

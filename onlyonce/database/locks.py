@@ -43,6 +43,13 @@ def hold(connection: Connection, name: str) -> bool:
     return bool(ask(connection, "locks", "hold", name=name))
 
 
+def release(connection: Connection, name: str) -> None:
+    """Give up a lock of this session. Without it the lock is free once the server has ended the session, a moment after
+    the connection is closed.
+    """
+    do(connection, "locks", "release", name=name)
+
+
 def forget(connection: Connection, instances: list[str]) -> None:
     """Remove the locks of instances that are dropped."""
     do(connection, "locks", "forget", instances=instances)

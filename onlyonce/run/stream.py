@@ -91,6 +91,8 @@ class Place:
 
     def leave(self) -> None:
         """Give up the lock."""
+        with suppress(DatabaseAway):  # a session that is gone has no lock
+            self._session.ask(lambda connection: locks.release(connection, stored_names.long_run_lock(self._instance)))
         self._session.close()
 
 

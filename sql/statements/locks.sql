@@ -24,6 +24,10 @@ ON CONFLICT (name) DO UPDATE SET pid = excluded.pid, began_at = excluded.began_a
 WHERE NOT onlyonce_private.lives(taken.pid, taken.began_at)
 RETURNING set_config('idle_session_timeout', '0', false)
 
+-- release --
+-- Give up a lock that this session took. PostgreSQL may list a session for a moment after its connection is closed.
+DELETE FROM onlyonce_private.locks WHERE name = :name AND pid = pg_backend_pid() AND onlyonce_private.lives(pid, began_at)
+
 -- forget --
 -- The locks of pipelines and bounded runs that are dropped.
 DELETE FROM onlyonce_private.locks l USING unnest(CAST(:instances AS text[])) AS i (instance)

@@ -121,7 +121,7 @@ def test_nothing_stops_while_the_reader_holds_what_it_can(log: Log, hostile: con
 
 @states(
     "A lock that a driver or a deliverer holds for hours is its session, noted in such a row: another session "
-    "gets it as soon as PostgreSQL has ended that one."
+    "gets it when its holder gives it up, or as soon as PostgreSQL has ended that one."
 )
 def test_a_lock_of_hours_ends_with_its_session(log: Log) -> None:  # noqa: F811
     """However it ended; a session that stands by asks without writing anything."""
@@ -142,6 +142,13 @@ def test_a_lock_of_hours_ends_with_its_session(log: Log) -> None:  # noqa: F811
         assert not locks.if_free(other, name)
     log.rows("SELECT pg_terminate_backend(%s, 10000)", pid)
     assert second.ask(lambda conn: locks.hold(conn, name))
+
+    third = Session(log.database)
+    third.ask(lambda conn: locks.release(conn, name))  # not its own
+    assert not third.ask(lambda conn: locks.hold(conn, name))
+    second.ask(lambda conn: locks.release(conn, name))
+    assert third.ask(lambda conn: locks.hold(conn, name))
+    third.close()
     first.close()
     second.close()
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import psycopg2
 import pytest
 
-from onlyonce.database.connect import run
+from onlyonce.commitlog import outbox
+from onlyonce.database.connect import Session, run
+from onlyonce.run.stream import Place
 from tests.contract.conftest import Log, ask
 
 LONGER = "SELECT pg_sleep(0.1)"
@@ -34,3 +36,19 @@ def test_a_commit_of_ours_waits_until_it_is_on_the_disk(log: Log, whose: str) ->
     assert ask(log.url, "SHOW synchronous_commit") == [("off",)]
 
     assert run(log.database, lambda conn: conn.exec_driver_sql("SHOW synchronous_commit").scalar_one()) == "on"
+
+
+@pytest.mark.parametrize("holder", ["a deliverer", "a long run"])
+def test_lock_is_free_at_once_though_the_server_still_lists_the_session(
+    log: Log, monkeypatch: pytest.MonkeyPatch, holder: str
+) -> None:
+    """A busy server ends a session a moment after its connection is closed; here it never does."""
+    monkeypatch.setattr(Session, "close", lambda _: None)
+    for _ in range(2):
+        if holder == "a deliverer":
+            with outbox.alone(log.database, outbox.Deliverer("shop", "all")) as ours:
+                assert ours
+        else:
+            place = Place(log.database, "shop")
+            assert place.ours()
+            place.leave()

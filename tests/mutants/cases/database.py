@@ -220,4 +220,13 @@ MUTANTS = (
             "tests/contract/database/test_transactions.py::test_our_own_transaction_that_only_reads_is_not_taken_for_the_role",
         ),
     ),
+    Mutant(
+        "lock-left-to-the-server",
+        "a deliverer gives up its lock only when the server has ended its session, so that the next one finds it taken",
+        "onlyonce/commitlog/outbox.py",
+        Delete("alone", "session.ask(lambda connection: locks.release(connection, lock))"),
+        tests=(
+            "tests/contract/database/test_sessions.py::test_lock_is_free_at_once_though_the_server_still_lists_the_session",
+        ),
+    ),
 )
