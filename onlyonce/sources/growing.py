@@ -21,7 +21,16 @@ import xxhash
 from onlyonce.api.sources import Start, before_start
 from onlyonce.sources import file_bytes
 from onlyonce.sources.folders import Folders
-from onlyonce.sources.listing import Csv, InputFile, accept, cuts_at, other_encoding, printable
+from onlyonce.sources.listing import (
+    BEGINNING,
+    Csv,
+    InputFile,
+    accept,
+    cuts_at,
+    other_encoding,
+    other_format,
+    printable,
+)
 from onlyonce.sources.record_id import inode, of_open, opened
 
 MARK = 1 << 10
@@ -214,7 +223,7 @@ def _of_open(file: int, made: InputFile, seen: Known, asked: _Asked) -> Iterator
     if seen.ends and (made.size < seen.ends or _mark(file, seen.ends) != seen.mark):
         yield replace(made, refusal=CUT.format(ends=seen.ends))
         return
-    if asked.csv and not seen.ends and (refusal := other_encoding(os.pread(file, 4, 0), asked.csv)):
+    if not seen.ends and (refusal := _other_beginning(os.pread(file, BEGINNING, 0), asked.csv)):
         yield replace(made, refusal=refusal)
         return
     one = made
@@ -234,6 +243,10 @@ def _of_open(file: int, made: InputFile, seen: Known, asked: _Asked) -> Iterator
                 one = replace(made, begins=one.ends, ends=one.ends)
     if one.lines:
         yield _marked(file, one)
+
+
+def _other_beginning(beginning: bytes, csv: Csv | None) -> str | None:
+    return other_encoding(beginning, csv.encoding) if csv else other_format(beginning)
 
 
 def _ends(file: int, start: int, size: int, csv: Csv | None) -> Iterator[file_bytes.Ends]:
