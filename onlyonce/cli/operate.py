@@ -428,7 +428,7 @@ def invalid(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles 
     found = left_out.invalid(known, pipeline, limit)
     _give_some(found, limit, as_json, blocks=True)
     if found[0] and not as_json:
-        note(left_out.after_invalid(known))
+        note(left_out.after_invalid(known, pipeline))
 
 
 def expired(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:

@@ -164,13 +164,22 @@ def invalid(pipeline: Pipeline, instance: str, limit: int) -> tuple[int, list[Ro
     return _rows(instance, INVALID, wanted, limit)
 
 
-def after_invalid(pipeline: Pipeline) -> str:
-    """Return what to do with a pipeline's invalid records."""
-    again = f"onlyonce reprocess {pipeline.name} --invalid"
+def after_invalid(pipeline: Pipeline, instance: str) -> str:
+    """Return what to do with the invalid records of an instance."""
+    source = pipeline.source
+    as_new = "send them again as new input" + (
+        ", in a file with a new name" if source.has_inbox and not source.is_pulled else ""
+    )
+    refused = pipeline.sources or source.is_topic or source.format != "json" or instance != pipeline.name
+    if refused:  # by `reprocess`
+        return (
+            f"next: correct the declaration, or the records where they come from. Then {as_new}: an invalid record has "
+            "taken no record id"
+        )
     return (
-        "next: if the declaration is wrong, correct it, and take these records in again: "
-        f"`{again}` says what would go in, and with --yes it does. If a record is wrong, correct it where it comes "
-        "from, and send it again as new input (a file under a new name)"
+        f"next: if the declaration is wrong, correct it. Then `onlyonce reprocess {instance} --invalid` says which of "
+        "these records it would take in again, and with --yes it does. If the records are wrong, correct them where "
+        f"they come from, and {as_new}"
     )
 
 
