@@ -19,6 +19,7 @@ import numpy as np
 import xxhash
 
 from onlyonce.api.sources import Start, before_start
+from onlyonce.core import encodings
 from onlyonce.sources import file_bytes
 from onlyonce.sources.folders import Folders
 from onlyonce.sources.listing import (
@@ -27,7 +28,6 @@ from onlyonce.sources.listing import (
     InputFile,
     accept,
     cuts_at,
-    other_encoding,
     other_format,
     printable,
 )
@@ -223,7 +223,8 @@ def _of_open(file: int, made: InputFile, seen: Known, asked: _Asked) -> Iterator
     if seen.ends and (made.size < seen.ends or _mark(file, seen.ends) != seen.mark):
         yield replace(made, refusal=CUT.format(ends=seen.ends))
         return
-    if not seen.ends and (refusal := _other_beginning(os.pread(file, BEGINNING, 0), asked.csv)):
+    encoding = asked.csv.encoding if asked.csv else encodings.UTF_8
+    if not seen.ends and (refusal := other_format(os.pread(file, BEGINNING, 0), encoding)):
         yield replace(made, refusal=refusal)
         return
     one = made
@@ -243,10 +244,6 @@ def _of_open(file: int, made: InputFile, seen: Known, asked: _Asked) -> Iterator
                 one = replace(made, begins=one.ends, ends=one.ends)
     if one.lines:
         yield _marked(file, one)
-
-
-def _other_beginning(beginning: bytes, csv: Csv | None) -> str | None:
-    return other_encoding(beginning, csv.encoding) if csv else other_format(beginning)
 
 
 def _ends(file: int, start: int, size: int, csv: Csv | None) -> Iterator[file_bytes.Ends]:

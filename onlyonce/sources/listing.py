@@ -51,7 +51,7 @@ OTHER_FORMATS = {
     b"\x28\xb5\x2f\xfd": "compressed by Zstandard: put it in under a new name that ends in .zst",
     b"BZh91AY&SY": "compressed by bzip2: put it in under a new name that ends in .bz2",
 }
-"""The first bytes of files that are not text, and what to do with such a file. No JSON object begins with them."""
+"""The first bytes of files that are not text, and what to do with such a file."""
 NO_MARK = (0, 0)
 """Replaces size and time of change for an entry that is not a regular file: a pipe's size and time change."""
 Counter = Callable[["FileAt"], int]
@@ -299,18 +299,18 @@ def _other_beginning(content: Content, layout: Csv) -> str | None:
         return None
     with content() as file:
         first = _first_record(file, layout)
-    return other_encoding(first, layout.encoding) or (
+    return other_format(first, layout.encoding) or (
         None if layout.header is None else _other_header(first, layout.header, layout)
     )
 
 
-def other_format(beginning: bytes) -> str | None:
-    """Return why a file is refused whose lines should be JSON, if its first bytes are another format's, or None."""
+def other_format(beginning: bytes, encoding: str = encodings.UTF_8) -> str | None:
+    """Return why a file of text is refused by its first bytes, or None: another format, or another encoding."""
     found = next((told for first, told in OTHER_FORMATS.items() if beginning.startswith(first)), None)
-    return f"the file is {found}" if found else other_encoding(beginning, encodings.UTF_8)
+    return f"the file is {found}" if found else _other_encoding(beginning, encoding)
 
 
-def other_encoding(beginning: bytes, encoding: str) -> str | None:
+def _other_encoding(beginning: bytes, encoding: str) -> str | None:
     """Return why a file is refused if its byte order mark says another encoding than the declared one, or None."""
     found = encodings.other_mark(beginning, encoding)
     if found is None:

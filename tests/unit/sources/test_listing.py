@@ -287,16 +287,19 @@ def test_refused_header_names_the_columns_that_differ(inbox: Path, content: str,
     ids=["Parquet", "Avro", "gzip", "bzip2", "Zstandard", "zip", "UTF-16"],
 )  # fmt: skip
 def test_file_of_another_format_is_one_invalid_record(inbox: Path, content: bytes, next_step: str) -> None:
-    """Also a growing file. A line that only looks like one, and an empty file, are no such file."""
+    """Also a growing file, and CSV with a header. A line that only looks like one, and an empty file, are no such file."""
     (inbox / "a.jsonl").write_bytes(content + b"\n")
     (inbox / "text.jsonl").write_bytes(b"PAR1 is the best\n{}\n")
     (inbox / "empty.jsonl").touch()
+    (inbox / "csv").mkdir()
+    (inbox / "csv" / "a.csv").write_bytes(content)
     (inbox / "packed.jsonl.gz").write_bytes(gzip.compress(content))
 
     files = found(inbox)
     growing_file = next(one for one in growing.new_ranges(inbox, {}, 1 << 20) if one.path.endswith("a.jsonl"))
 
-    for refused in (files["a.jsonl"], files["packed.jsonl.gz"], growing_file):
+    [with_header] = new_files(inbox / "csv", {}, Csv(records.DEFAULT, ["id", "at"]))
+    for refused in (files["a.jsonl"], files["packed.jsonl.gz"], growing_file, with_header):
         assert refused.lines == 0
         assert next_step in str(refused.refusal)
     assert (files["text.jsonl"].lines, files["text.jsonl"].refusal) == (2, None)
