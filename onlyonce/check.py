@@ -32,8 +32,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from onlyonce import settings
-from onlyonce.api import functions, identity, load
+from onlyonce.api import ddl, functions, identity, load
 from onlyonce.api.declaration import declared_at
+from onlyonce.api.messages import Kafka
 from onlyonce.api.outputs import check_rows
 from onlyonce.api.pipeline import (
     Output,
@@ -42,6 +43,7 @@ from onlyonce.api.pipeline import (
 )
 from onlyonce.api.pipeline import folder as inbox_of
 from onlyonce.api.resolve import named_variables
+from onlyonce.api.sources import IN_COLUMNS, line_layout
 from onlyonce.commitlog import units
 from onlyonce.core import column_types, errors, stored_names, unrepeatable
 from onlyonce.core.errors import OnlyonceError, Refused
@@ -501,6 +503,30 @@ def missing_inboxes(pipeline: Pipeline) -> list[str]:
         if one.source.has_inbox and not one.source.makes_inbox
         if isinstance(folder := inbox_of(one), Path) and not folder.is_dir()
     ]
+
+
+def unasked_brokers(pipeline: Pipeline) -> list[str]:
+    """Return the brokers of a pipeline's topics: a check asks none, since it may run on another machine."""
+    return [f"Kafka at {one.source.servers}" for one in each_input(pipeline) if isinstance(one.source, Kafka)]
+
+
+def string_event_times(pipeline: Pipeline) -> list[str]:
+    """Return which event times are declared as strings. A record is invalid if its string is not ISO 8601."""
+    return [
+        f"{declared_at(pipeline)}pipeline {pipeline.name}{f', source {one.part.name}' if one.part else ''}: "
+        f"event_time={one.event_time!r} is a string: a record is invalid if it is not ISO 8601, like "
+        f"2026-01-31T10:00:00Z. Name another column if it holds no times{_or_a_timestamp(one)}"
+        for one in each_input(pipeline)
+        if ddl.types(one.schema)[one.event_time] == "string"
+    ]
+
+
+def _or_a_timestamp(pipeline: Pipeline) -> str:
+    """Return how to declare the event time in another form, if the source reads strings as times at all."""
+    is_beside = isinstance(pipeline.source, Kafka) and pipeline.event_time in pipeline.source.beside
+    if is_beside or line_layout(pipeline.source) in IN_COLUMNS:
+        return ""
+    return f", or declare it as a timestamp: formats={{{pipeline.event_time!r}: …}} then names another form"
 
 
 def _is_installed(module: str) -> bool:

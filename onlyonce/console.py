@@ -63,8 +63,12 @@ def show_report(report: Report, out: Console) -> None:
         _show(f"! {warning}", out, style="yellow")
 
 
-def show_rows(rows: Sequence[Row], out: Console, *, title: str = "", empty: str = "no rows") -> None:
+def show_rows(
+    rows: Sequence[Row], out: Console, *, title: str = "", empty: str = "no rows", blocks: bool = False
+) -> None:
     """Print rows as a table, or as a block for each row if the columns do not fit the width. Break no word.
+
+    `blocks`: always as blocks, each with all its columns.
 
     Leave out columns without a value. If the columns do not fit, print what all rows share once, above them. Report
     each column whose values are cut.
@@ -77,8 +81,8 @@ def show_rows(rows: Sequence[Row], out: Console, *, title: str = "", empty: str 
     cells = {name: [_cut(cell) for cell in column] for name, column in full.items()}
     if title:
         _show(title, out, style="bold italic")
-    widths = _widths(cells, out.width)
-    if widths is None and len(rows) > 1:
+    widths = None if blocks else _widths(cells, out.width)
+    if widths is None and len(rows) > 1 and not blocks:
         shared = {name: column[0] for name, column in cells.items() if len(set(column)) == 1 and "\n" not in column[0]}
         if 0 < len(shared) < len(cells):
             _show("in all rows: " + "  ".join(f"{name}: {cell}" for name, cell in shared.items()), out)

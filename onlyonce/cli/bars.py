@@ -115,6 +115,7 @@ def told(done: float, total: float | None, seconds: float | None) -> str:
 
     In 80 columns it leaves room for a bar of 10 if there are 9,999,999 records at most.
     """
+    total = None if total is None else max(total, done)  # the number that was known before is an estimate
     speed = done / seconds if seconds else 0.0
     rate = f", {speed:,.{0 if speed >= 10 else 1}f} a second" if speed >= 0.05 else ""
     of = f" of {total:,.0f}" if total is not None else ""
@@ -239,8 +240,9 @@ def lines(screen: Console) -> Callable[[Mapping[str, Any]], None]:
         if step.total is not None:
             totals[step.bar] = step.total
         sums[step.bar] = sums.get(step.bar, 0) + step.done
-        of = f" of {totals[step.bar]:,}" if step.bar in totals else ""
-        screen.print(f"{step.bar}: {sums[step.bar]:,}{of}", style="dim", markup=False, soft_wrap=True)
+        screen.print(
+            f"{step.bar}: {told(sums[step.bar], totals.get(step.bar), None)}", style="dim", markup=False, soft_wrap=True
+        )
 
     return show
 

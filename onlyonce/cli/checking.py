@@ -76,10 +76,17 @@ def check(
     warnings = [
         warning
         for one in chosen
-        for warning in (*onlyonce_check.missing_inboxes(one), *onlyonce_check.undeliverable(one))
+        for warning in (
+            *onlyonce_check.missing_inboxes(one),
+            *onlyonce_check.undeliverable(one),
+            *onlyonce_check.string_event_times(one),
+        )
     ]
+    facts: dict[str, Any] = {"pipelines": len(rows)}
+    if brokers := sorted({broker for one in chosen for broker in onlyonce_check.unasked_brokers(one)}):
+        facts["not asked"] = f"{', '.join(brokers)} (onlyonce lag does)"
     title = "all that can be known before a run is right"
-    give(Report(title, "check", {"pipelines": len(rows)}, tables, warnings), as_json)
+    give(Report(title, "check", facts, tables, warnings), as_json)
 
 
 @contextmanager

@@ -421,10 +421,14 @@ def rejected(
 
 
 def invalid(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
-    """Show the invalid records, with the reason, the place and the line as it came."""
+    """Show the invalid records, with the reason, the place and the line as it came, and what to do next."""
     from onlyonce.records import left_out
 
-    _give_some(left_out.invalid(declared(pipeline), pipeline, limit), limit, as_json)
+    known = declared(pipeline)
+    found = left_out.invalid(known, pipeline, limit)
+    _give_some(found, limit, as_json, blocks=True)
+    if found[0] and not as_json:
+        note(left_out.after_invalid(known, pipeline))
 
 
 def expired(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
@@ -434,8 +438,8 @@ def expired(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles 
     _give_some(left_out.expired(declared(pipeline), pipeline, limit), limit, as_json)
 
 
-def _give_some(found: tuple[int, list[dict[str, object]]], limit: int, as_json: bool) -> None:
+def _give_some(found: tuple[int, list[dict[str, object]]], limit: int, as_json: bool, *, blocks: bool = False) -> None:
     total, rows = found
-    give(rows, as_json, empty="there are none")
+    give(rows, as_json, empty="there are none", blocks=blocks)
     if total > limit:
         note(f"{limit:,} of {total:,}; --limit shows more")

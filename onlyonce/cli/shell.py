@@ -270,14 +270,14 @@ def _parameter(option: asked.Option) -> Parameter:
     return Parameter(option.dest, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared_by])
 
 
-def give(value: Report | Sequence[console.Row], as_json: bool, *, empty: str = "no rows") -> None:
-    """Print a report or rows on standard output."""
+def give(value: Report | Sequence[console.Row], as_json: bool, *, empty: str = "no rows", blocks: bool = False) -> None:
+    """Print a report or rows on standard output. `blocks`: each row as a block, and none as a line of a table."""
     if as_json:
         typer.echo(console.as_json(value))
     elif isinstance(value, Report):
         console.show_report(value, console.console())
     else:
-        console.show_rows(value, console.console(), empty=empty)
+        console.show_rows(value, console.console(), empty=empty, blocks=blocks)
 
 
 def note(text: str) -> None:

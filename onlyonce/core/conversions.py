@@ -16,6 +16,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_FLOOR, Context, Decimal, Inexact, InvalidOperation
+from functools import cache
 from typing import Any, NamedTuple, NoReturn, TypeGuard
 
 from onlyonce.core.errors import Refused
@@ -424,7 +425,14 @@ def formatted(kind: str, form: str) -> Convert:
     pattern such as `%d/%m/%Y %H:%M`: a string, or a number as it is written, is a time in this pattern, and a number
     has no other meaning. `%m`, `%d`, `%H`, `%I`, `%M` and `%S` take one digit or two, and `%f` one to nine, unless
     digits of another directive are next to it; `%y` is 1969 to 2068; names are English; without `%z` it is UTC."""
-    own = SCALARS[kind]
+    other = f"it is neither ISO 8601 nor {form!r}, as declared"
+
+    def own(value: Any, unknown: UnknownFields) -> Any:
+        try:
+            return SCALARS[kind](value, unknown)
+        except Unfit as why:
+            raise Unfit(str(why) or other) from None
+
     if form in EPOCHS:
         places = EPOCHS[form]
         return lambda value, unknown: (
@@ -437,10 +445,48 @@ def formatted(kind: str, form: str) -> Convert:
         if found is not None:
             return _of_clock(kind, found)
         if isinstance(value, Number):
-            raise Unfit
+            raise Unfit(other)
         return own(value, unknown)
 
     return convert
+
+
+TIMES = ("date", "timestamp", "timestamp_ntz")
+COUNTS = {10: "epoch_s", 13: "epoch_ms", 16: "epoch_us", 19: "epoch_ns"}
+"""The usual count since 1970 with so many digits."""
+USUAL_DAYS = (
+    "%d.%m.%Y",
+    "%d/%m/%Y",
+    "%m/%d/%Y",
+    "%d-%m-%Y",
+    "%m-%d-%Y",
+    "%Y/%m/%d",
+    "%Y.%m.%d",
+    "%d %b %Y",
+    "%b %d %Y",
+)
+USUAL_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
+
+
+def form_to_declare(column: str, kind: str, value: Any) -> str:
+    """Return which form to declare for a time that its column's type does not take; empty if the value is no string.
+
+    If several usual forms read it, as 1/2/2026, all are named.
+    """
+    if kind not in TIMES or not isinstance(value, str):
+        return ""
+    forms = [form for form, read in _usual_forms().items() if read(value)]
+    if kind == "timestamp" and value.isdigit() and len(value) in COUNTS:
+        forms = [COUNTS[len(value)]]
+    if not forms:
+        return "it is not ISO 8601, and `formats` names no other form"
+    told = " or ".join(f"formats={{{column!r}: {form!r}}}" for form in forms)
+    return f"declare its form: {told}"
+
+
+@cache
+def _usual_forms() -> dict[str, Read]:
+    return {form: time_reader(form) for day in USUAL_DAYS for clock in USUAL_CLOCKS if (form := f"{day}{clock}")}
 
 
 def _of_clock(kind: str, found: Time) -> date | datetime:

@@ -38,6 +38,8 @@ SWAPS = {one: str.maketrans(f"{one},", f",{one}") for one in DELIMITERS}
 NO_OBJECT = "the line is no JSON object of the declared types"
 PARQUET = "PAR1"
 """The first characters of a Parquet file."""
+NO_JSON_NUMBER = "no JSON number"
+"""Python's reader takes NaN, Infinity and -Infinity for numbers."""
 MORE = "there is more on the line than one JSON object"
 BLANK = "the line is blank"
 NUL = "a string has the NUL character, which PostgreSQL can't store"
@@ -50,6 +52,8 @@ MISPLACED = (
     "is outside of quotes"
 )
 OPEN = "a quote is open at the end of the line, and no later line closes it as RFC 4180 says within max_record_bytes"
+UNDECLARED = ("", conversions.OUT_OF_YEARS)
+"""Why a time has no meaning whose form is not declared: the characters, or a number that is too large for seconds."""
 HALF = "half of a surrogate pair, which is no character"
 
 
@@ -139,11 +143,24 @@ def decoded(line: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         # A number or an array followed by something is not an object either.
         whole = error.msg == "Extra data" and line.lstrip(SPACE).startswith("{")
-        parquet = ", but the beginning of a Parquet file" if line.startswith(PARQUET) else ""
-        raise Invalid(MORE if whole else f"{NO_OBJECT}{parquet}: {shown(line)}") from None
+        raise Invalid(MORE if whole else f"{NO_OBJECT}{_broken(line, error)}: {shown(line)}") from None
     if not isinstance(found, dict):
         raise Invalid(f"{NO_OBJECT}: {shown(line)}")
     return found
+
+
+def _broken(line: str, error: json.JSONDecodeError) -> str:
+    """Return where a line is not JSON. It is the same in each version of Python, unlike Python's own words."""
+    if line.startswith(PARQUET):
+        return ", but the beginning of a Parquet file"
+    if error.msg == NO_JSON_NUMBER:
+        return f" ({error.doc} is no JSON number)"
+    at = error.pos
+    if error.msg.startswith("Illegal trailing comma"):  # Python 3.13; earlier versions name the bracket after it
+        at = len(line) - len(line[at + 1 :].lstrip(SPACE))
+    if at >= len(line.rstrip(SPACE)) or error.msg.startswith("Unterminated string"):
+        return f" (the line ends before its object does, after {len(line)} characters)"
+    return f" (it is no JSON from character {at + 1} on)" if at else ""
 
 
 def csv_cells(line: str, delimiter: str = ",") -> list[Cell | None]:
@@ -238,8 +255,9 @@ def _converted(columns: Sequence[Column], given: Sequence[Any], unknown: Unknown
         try:
             found.append(None if value is None else column.convert(value, unknown))
         except Unfit as why:
+            hint = conversions.form_to_declare(column.name, column.kind, value) if str(why) in UNDECLARED else str(why)
             raise Invalid(
-                not_convertible(f"column {column.name}", column.kind, conversions.text(value), str(why))
+                not_convertible(f"column {column.name}", column.kind, conversions.text(value), hint)
             ) from None
     return found
 
@@ -254,7 +272,7 @@ def _object(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
 
 
 def _no_number(name: str) -> Any:
-    raise json.JSONDecodeError(f"{name} is no JSON", name, 0)
+    raise json.JSONDecodeError(NO_JSON_NUMBER, name, 0)
 
 
 DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=Number, parse_float=Number, parse_constant=_no_number)

@@ -6,7 +6,8 @@ one task of receive have the same frontier, so there are few.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -161,6 +162,47 @@ def invalid(pipeline: Pipeline, instance: str, limit: int) -> tuple[int, list[Ro
     del pipeline  # an invalid record has none of the declared columns
     wanted = {OO_REASON: "reason", OO_PLACE: "place", OO_RAW: "raw", OO_INGESTION_TIME: "ingestion_time", **_ORIGIN}
     return _rows(instance, INVALID, wanted, limit)
+
+
+def after_invalid(pipeline: Pipeline, instance: str) -> str:
+    """Return what to do with the invalid records of an instance."""
+    source = pipeline.source
+    as_new = "send them again as new input" + (
+        ", in a file with a new name" if source.has_inbox and not source.is_pulled else ""
+    )
+    refused = pipeline.sources or source.is_topic or source.format != "json" or instance != pipeline.name
+    if refused:  # by `reprocess`
+        return (
+            f"next: correct the declaration, or the records where they come from. Then {as_new}: an invalid record has "
+            "taken no record id"
+        )
+    return (
+        f"next: if the declaration is wrong, correct it. Then `onlyonce reprocess {instance} --invalid` says which of "
+        "these records it would take in again, and with --yes it does. If the records are wrong, correct them where "
+        f"they come from, and {as_new}"
+    )
+
+
+def common_reason(instance: str, batches: Collection[tuple[str, int]]) -> tuple[str, int] | None:
+    """Return the most frequent reason in some batches of receive, by an example, and how many records have it.
+
+    Reasons that differ only in their values count as one. Return None if no record of the batches is invalid.
+    """
+    wanted = pa.array({batch for _, batch in batches}, pa.int64())
+    examples: dict[str, str] = {}
+    counts = Counter[str]()
+    for part in parts(
+        instance, of_kind(INVALID) & pc.field(OO_BATCH).isin(wanted), [OO_INCARNATION, OO_BATCH, OO_REASON]
+    ):
+        for row in part.to_pylist():
+            if (row[OO_INCARNATION], row[OO_BATCH]) in batches:
+                kind = row[OO_REASON].partition(": ")[0]
+                counts[kind] += 1
+                examples[kind] = min(examples.get(kind, row[OO_REASON]), row[OO_REASON])
+    if not counts:
+        return None
+    kind = min(counts, key=lambda one: (-counts[one], one))
+    return examples[kind], counts[kind]
 
 
 def expired(pipeline: Pipeline, instance: str, limit: int) -> tuple[int, list[Row]]:

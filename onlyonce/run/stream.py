@@ -21,6 +21,7 @@ import structlog
 
 from onlyonce import logs, settings
 from onlyonce.api import load as declarations
+from onlyonce.api.declaration import declared_at
 from onlyonce.api.pipeline import Kafka, Pipeline
 from onlyonce.asked import parse
 from onlyonce.commitlog import drivers, units
@@ -50,6 +51,7 @@ from onlyonce.database.connect import Database, Session
 from onlyonce.database.migrate import migrate
 from onlyonce.engine import failures
 from onlyonce.failpoints import passing
+from onlyonce.records.left_out import common_reason
 from onlyonce.run.interrupts import Interrupts
 from onlyonce.sources import folders
 from onlyonce.tables import claims
@@ -274,20 +276,42 @@ LEFT_OUT = {"invalid": "can't be read as declared", "expired": "are older than t
 """The fates of records that are in no result, in words. Each has a command of its name, which shows the records."""
 
 
-def left_out(instance: str, fates: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a warning for each fate that leaves records out of the results. Pure."""
+def left_out(instance: str, fates: Sequence[Mapping[str, Any]], why_all: str = "") -> list[str]:
+    """Return a warning for each fate that leaves records out of the results. Pure.
+
+    `why_all`: why all records are invalid, if they are.
+    """
     numbers = {fate: sum(int(row.get(fate) or 0) for row in fates) for fate in LEFT_OUT}
+    every = f"all {numbers['invalid']:,} of " if all_invalid(fates) else ""
     return [
-        f"{fate}: {number:,}: they {LEFT_OUT[fate]}, and are in no result. `onlyonce {fate} {instance}` shows them"
+        f"{fate}: {every if fate == 'invalid' else ''}{number:,}: they {LEFT_OUT[fate]}, and are in no result. "
+        f"{why_all if fate == 'invalid' else ''}`onlyonce {fate} {instance}` shows them"
         for fate, number in numbers.items()
         if number
     ]
 
 
+def all_invalid(fates: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a run has read records, and each is invalid. Pure."""
+    read = sum(int(row.get("in") or 0) for row in fates if row["query"] == "receive")
+    return read > 0 and read == sum(int(row.get("invalid") or 0) for row in fates)
+
+
+def _why_all_invalid(database: Database, pipeline: Pipeline, instance: str, run_id: str) -> str:
+    """Return the most frequent reason why the records of a run are invalid, and where they are declared."""
+    batches = {(row["incarnation"], row["batch"]) for row in Views(database).rows("run_batches", run_id=run_id)}
+    found = common_reason(instance, batches)
+    if found is None:
+        return ""
+    at = declared_at(pipeline).removesuffix(": ")
+    return f"The most frequent reason ({found[1]:,}): {found[0]}. {f'They are declared at {at}. ' if at else ''}"
+
+
 def report(database: Database, pipeline: Pipeline, instance: str, run_id: str, skipped: Collection[str] = ()) -> Report:
     """Return what a run has committed, from the log, and the folders below an inbox that it has skipped."""
     fates = Views(database).rows("run_fates", run_id=run_id)
-    warnings = [*([folders.told(skipped)] if skipped else []), *left_out(instance, fates)]
+    why = _why_all_invalid(database, pipeline, instance, run_id) if all_invalid(fates) else ""
+    warnings = [*([folders.told(skipped)] if skipped else []), *left_out(instance, fates, why)]
     commits = Views(database).rows("run_commits", run_id=run_id)
     facts = {"pipeline": pipeline.name, "instance": instance, "batches": sum(f["batches"] for f in fates)}
     tables = {"fates": fates, "commits": commits}

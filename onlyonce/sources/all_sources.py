@@ -21,6 +21,8 @@ from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any, Protocol
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -353,14 +355,17 @@ class _Files:
         yield manifest.vouched(self.inbox.table, batch_no)
 
     def records_after(self, batch_no: int | None) -> int:
-        return sum(manifest.after(self.inbox.table, batch_no, ["lines"])["lines"].to_pylist())
+        return sum(records for _, records, _ in self.batches_after(batch_no))
 
     def behind(self, batch_no: int | None) -> Collection[str]:
         return ()
 
     def batches_after(self, batch_no: int | None) -> list[tuple[int, int, datetime]]:
         """Return (number, records, ingestion time) of each later batch, in order."""
-        return manifest.batches(manifest.after(self.inbox.table, batch_no, [BATCH_NO, "lines", SEEN_AT]), "lines")
+        files = manifest.after(self.inbox.table, batch_no, [BATCH_NO, "lines", "refusal", SEEN_AT])
+        # As `listing.records` counts: a file that can't be read is one invalid record.
+        counted = pc.if_else(pc.is_valid(files["refusal"]), pa.scalar(1, files["lines"].type), files["lines"])
+        return manifest.batches(files.append_column("records", counted), "records")
 
     def stream(self, spark: SparkSession, start: int) -> DataFrame:
         return source_files.stream(spark, self.inbox, start)

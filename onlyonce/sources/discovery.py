@@ -348,10 +348,11 @@ def layout(pipeline: Pipeline) -> Layout:
 def csv_layout(pipeline: Pipeline) -> Csv | None:
     """Return how records of CSV are found; None if a record is a line."""
     within = quoted_within(pipeline)
-    header = list(pipeline.named().values()) if pipeline.source.header else None
     if within is None:
         return None
-    return Csv(within, header, delimiter_of(pipeline.source), encoding_of(pipeline.source))
+    named = pipeline.named() if pipeline.source.header else None
+    header, columns = (list(named.values()), list(named)) if named else (None, None)
+    return Csv(within, header, delimiter_of(pipeline.source), encoding_of(pipeline.source), columns)
 
 
 def quoted_within(pipeline: Pipeline) -> int | None:

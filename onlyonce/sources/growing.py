@@ -19,9 +19,18 @@ import numpy as np
 import xxhash
 
 from onlyonce.api.sources import Start, before_start
+from onlyonce.core import encodings
 from onlyonce.sources import file_bytes
 from onlyonce.sources.folders import Folders
-from onlyonce.sources.listing import Csv, InputFile, accept, cuts_at, other_encoding, printable
+from onlyonce.sources.listing import (
+    BEGINNING,
+    Csv,
+    InputFile,
+    accept,
+    cuts_at,
+    other_format,
+    printable,
+)
 from onlyonce.sources.record_id import inode, of_open, opened
 
 MARK = 1 << 10
@@ -214,7 +223,8 @@ def _of_open(file: int, made: InputFile, seen: Known, asked: _Asked) -> Iterator
     if seen.ends and (made.size < seen.ends or _mark(file, seen.ends) != seen.mark):
         yield replace(made, refusal=CUT.format(ends=seen.ends))
         return
-    if asked.csv and not seen.ends and (refusal := other_encoding(os.pread(file, 4, 0), asked.csv)):
+    encoding = asked.csv.encoding if asked.csv else encodings.UTF_8
+    if not seen.ends and (refusal := other_format(os.pread(file, BEGINNING, 0), encoding)):
         yield replace(made, refusal=refusal)
         return
     one = made

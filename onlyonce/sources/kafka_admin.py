@@ -170,24 +170,37 @@ def _admin(spark: SparkSession, source: Kafka, answer_ms: str = ANSWER_MS) -> It
             admin.close()
 
 
+REFUSALS = {
+    "SslAuthentication": "refuses, or is refused by, the TLS certificate",
+    "Authentication": "refuses the login",
+    "Authorization": "refuses the account",
+    "Config": "can't be asked with these options",
+}
+"""What the name of a Java class says in words. The first that fits counts."""
+
+
 def _told(source: Kafka, error: Py4JJavaError) -> Refused | Retryable:
+    """Return the error without Java's names: whether the options are at fault, or no broker has answered."""
     causes = [error.java_exception]
     while causes[-1].getCause() is not None:
         causes.append(causes[-1].getCause())
     kinds = [cause.getClass().getSimpleName() for cause in causes]
     message = str(causes[-1].getMessage())
+    where = f"{declared_at(source)}Kafka at {source.servers}"
     # A TLS layer may report an untrusted certificate in its own words, so all causes are searched.
-    refused = [kind for kind in kinds if any(mark in kind for mark in ("Authentication", "Authorization", "Config"))]
+    refused = next((words for mark, words in REFUSALS.items() if any(mark in kind for kind in kinds)), None)
     if refused:
         return Refused(
-            f"Kafka at {source.servers} refuses: {refused[0]}: {message}",
+            f"{where} {refused}: {message}",
             data="nothing was read or written",
             hint="correct the options of the declaration, or what the variables that they name hold",
         )
+    # The message of a timeout names only Java's calls.
+    said = "" if "Timeout" in kinds[-1] else f": {message}"
     return Retryable(
-        f"Kafka at {source.servers} does not answer: {kinds[-1]}: {message}",
+        f"{where} does not answer{said}",
         data="nothing was read or written",
-        hint="run the same command again when the brokers are up",
+        hint="are the brokers up at that address, and can this machine reach them? Then run the same command again",
     )
 
 

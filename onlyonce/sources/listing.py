@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -24,7 +24,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from onlyonce.core import encodings
-from onlyonce.core.line_values import Invalid, csv_cells
+from onlyonce.core.line_values import SHOWN, Invalid, csv_cells, shown
 from onlyonce.core.locations import Url, location
 from onlyonce.core.records import Damaged
 from onlyonce.core.stored_names import BATCH_NO
@@ -39,6 +39,19 @@ RANGE = 1 << 25
 """How many bytes of a file one task reads at most; small files are read together up to this size."""
 NEWLINE = ord("\n")
 MOST_HEADER = 1 << 20
+MOST_SHOWN = 200
+"""How many characters of a header a refusal shows."""
+BEGINNING = 10
+"""How many of a file's first bytes tell its format."""
+OTHER_FORMATS = {
+    b"PAR1\x15": "a Parquet file: declare a pipeline or input with Files(format='parquet') for it",
+    b"Obj\x01": "an Avro file: declare a pipeline or input with Files(format='avro') for it",
+    b"PK\x03\x04": "a zip archive, as a workbook of Excel is: save it as CSV, and declare Files(format='csv')",
+    b"\x1f\x8b": "compressed by gzip: put it in under a new name that ends in .gz",
+    b"\x28\xb5\x2f\xfd": "compressed by Zstandard: put it in under a new name that ends in .zst",
+    b"BZh91AY&SY": "compressed by bzip2: put it in under a new name that ends in .bz2",
+}
+"""The first bytes of files that are not text, and what to do with such a file."""
 NO_MARK = (0, 0)
 """Replaces size and time of change for an entry that is not a regular file: a pipe's size and time change."""
 Counter = Callable[["FileAt"], int]
@@ -58,12 +71,14 @@ class Csv(NamedTuple):
     """How files of CSV are read.
 
     An open quote is closed within `quoted_within` bytes of its record. `header`: the names that the first record must
-    have, if it is a header. `delimiter` separates the values. `encoding`: of the file's bytes."""
+    have, if it is a header. `delimiter` separates the values. `encoding`: of the file's bytes. `columns`: the declared
+    columns of these names, if a name is another in the source."""
 
     quoted_within: int
     header: Sequence[str] | None = None
     delimiter: str = ","
     encoding: str = encodings.UTF_8
+    columns: Sequence[str] | None = None
 
 
 Layout = Csv | Counter | None
@@ -234,9 +249,12 @@ def listing_refusal(path: str, name: str, *, replaced: bool) -> str | None:
 
 
 def _count_lines(content: Content) -> int:
-    ends, last = 0, b"\n"
+    """Return the number of lines. Raise Damaged for a file of another format."""
+    ends, last, beginning = 0, b"\n", b""
     with content() as file:
         while piece := file.read(PIECE):
+            if not beginning and (refusal := other_format(beginning := piece[:BEGINNING])):
+                raise Damaged(refusal)
             # This takes a third of the time of `bytes.count`, which restarts its search at each line feed.
             ends += int(np.count_nonzero(np.frombuffer(piece, np.uint8) == NEWLINE))
             last = piece[-1:]
@@ -281,22 +299,28 @@ def _other_beginning(content: Content, layout: Csv) -> str | None:
         return None
     with content() as file:
         first = _first_record(file, layout)
-    return other_encoding(first, layout) or (
+    return other_format(first, layout.encoding) or (
         None if layout.header is None else _other_header(first, layout.header, layout)
     )
 
 
-def other_encoding(beginning: bytes, layout: Csv) -> str | None:
+def other_format(beginning: bytes, encoding: str = encodings.UTF_8) -> str | None:
+    """Return why a file of text is refused by its first bytes, or None: another format, or another encoding."""
+    found = next((told for first, told in OTHER_FORMATS.items() if beginning.startswith(first)), None)
+    return f"the file is {found}" if found else _other_encoding(beginning, encoding)
+
+
+def _other_encoding(beginning: bytes, encoding: str) -> str | None:
     """Return why a file is refused if its byte order mark says another encoding than the declared one, or None."""
-    found = encodings.other_mark(beginning, layout.encoding)
+    found = encodings.other_mark(beginning, encoding)
     if found is None:
         return None
     # For UTF-8, iconv takes the mark for a character.
     old = "sed '1s/^\\xEF\\xBB\\xBF//' OLD | iconv" if found == "UTF-8" else "iconv"
     end = "> NEW" if found == "UTF-8" else "OLD > NEW"
     return (
-        f"the file is {found} by its first bytes, and {layout.encoding} is declared; put it in under a new name, "
-        f"converted by: {old} -f {found} -t {layout.encoding.upper()} {end}"
+        f"the file is {found} by its first bytes, and {encoding} is declared; put it in under a new name, "
+        f"converted by: {old} -f {found} -t {encoding.upper()} {end}"
     )
 
 
@@ -306,10 +330,39 @@ def _other_header(record: bytes, header: Sequence[str], layout: Csv) -> str | No
         if layout.encoding == encodings.UTF_8
         else encodings.decode(record, layout.encoding)
     ).rstrip("\r\n")
+    wanted = [name.strip() for name in header]
+    found: list[str] = []
     with suppress(Invalid):
-        if [(name or "").strip() for name in csv_cells(first, layout.delimiter)] == [name.strip() for name in header]:
-            return None
-    return f"the first line of the file is {first[:200]!r}, and not the header {layout.delimiter.join(header)!r}"
+        found = [(name or "").strip() for name in csv_cells(first, layout.delimiter)]
+    if found == wanted:
+        return None
+    if not record:
+        return f"the file is empty: it lacks the header {layout.delimiter.join(header)!r}"
+    columns = dict(zip(wanted, layout.columns or wanted, strict=True))
+    return (
+        f"the first line of the file is {first[:MOST_SHOWN]!r}, and not the header {layout.delimiter.join(header)!r}"
+        f": {_difference(found, columns)}"
+    )
+
+
+def _difference(found: list[str], columns: Mapping[str, str]) -> str:
+    """Return how a header differs from the declared columns (by their names in the source), and what to declare."""
+    lacking = [name for name in columns if name not in found]
+    more = [name for name in found if name not in columns]
+    if not lacking and not more:
+        return "the order differs; declare the columns in the order of the file"
+    if len(lacking) == len(columns):
+        return "no column has a declared name; has the file a header, and this delimiter?"
+    if len(lacking) == len(more) == 1 and len(more[0]) <= SHOWN:
+        return (
+            f"it has {more[0]!r} and lacks {lacking[0]!r}; if this is the same column, declare "
+            f"aliases={{{columns[lacking[0]]!r}: {more[0]!r}}}"
+        )
+    told = [
+        *([f"it lacks {', '.join(map(shown, lacking))}"] if lacking else []),
+        *([f"it has {', '.join(map(shown, more))}, which the declaration has not"] if more else []),
+    ]
+    return "; ".join(told)
 
 
 def _first_record(file: IO[bytes], layout: Csv) -> bytes:

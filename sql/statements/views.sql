@@ -6,6 +6,10 @@ SELECT query, count(*) AS batches, sum(records_in)::bigint AS "in", sum(kept)::b
 FROM onlyonce.batches WHERE run_id = :run_id AND state = 'committed'
 GROUP BY query ORDER BY query = 'receive' DESC, query
 
+-- run_batches --
+-- The batches of receive that a run committed.
+SELECT incarnation, batch FROM onlyonce.batches WHERE run_id = :run_id AND state = 'committed' AND query = 'receive'
+
 -- run_commits --
 -- The units that a run committed, by sink.
 SELECT c.sink, c.kind, count(*) AS units, sum(c.rows)::bigint AS rows, max(c.epoch) AS epoch, max(c.committed_at) AS last

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from onlyonce.cli import app
 from onlyonce.core.errors import Refused
+from onlyonce.records import left_out
 from onlyonce.sources.record_id import of_values
 from tests.contract.shop import BUCKET, Shop, at, shop
 
@@ -115,6 +116,37 @@ def test_an_invalid_record_is_found_by_the_values_on_its_line(shop: Shop) -> Non
 
     assert (fate["fate"], fate["reason"]) == ("invalid", "the line is no JSON object")
     assert fate["raw"] == '{"id": "bad", "at": tomor'
+
+
+def test_invalid_records_are_blocks_with_the_next_step(shop: Shop) -> None:
+    """One layout, however short the rows are; JSON has no remark."""
+    shop.receive(("x", "the line is blank"), ('{"id"', "the line is no JSON object"))
+
+    shown = runner.invoke(app, ["invalid", "shop"])
+    as_json = runner.invoke(app, ["invalid", "shop", "--json"])
+
+    first, second = shown.stdout.split("\n\n")
+    for block in (first, second):
+        names = [line.strip().partition(":")[0] for line in block.strip().splitlines()]
+        assert names == ["reason", "raw", "ingestion_time", "incarnation", "batch"]
+    assert "in all rows" not in shown.stdout
+    assert "onlyonce reprocess shop --invalid" in shown.stderr
+    assert len(json.loads(as_json.stdout)) == 2
+    assert as_json.stderr == ""
+
+
+def test_common_reason_counts_reasons_that_differ_in_values(shop: Shop) -> None:
+    """Of the batches that are asked for only."""
+    blank = ("one", "the line is blank"), ("two", "the line is blank")
+    times = [(f"t{n}", f"column at is no timestamp: {n}") for n in range(3)]
+    first = shop.receive(*blank, *times)
+    second = shop.receive(("three", "the line is blank"))
+    parted = [(one.rpartition("/")[0], int(one.rpartition("/")[2])) for one in (first, second)]
+
+    assert left_out.common_reason("shop", {parted[0]}) == ("column at is no timestamp: 0", 3)
+    assert left_out.common_reason("shop", {parted[1]}) == ("the line is blank", 1)
+    assert left_out.common_reason("shop", {(parted[0][0], 99)}) is None
+    assert left_out.common_reason("other", set(parted)) is None
 
 
 def test_invalid_line_with_the_id_as_text_may_be_it(shop: Shop) -> None:

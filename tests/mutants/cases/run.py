@@ -30,6 +30,20 @@ MUTANTS = (
         tests=("tests/unit/run/test_left_out.py",),
     ),
     Mutant(
+        "all-invalid-unsaid",
+        "a run whose records are all invalid says so as one that has a few",
+        "onlyonce/run/stream.py",
+        Never("left_out", "all_invalid(fates)"),
+        tests=("tests/unit/run/test_left_out.py::test_run_of_invalid_records_only_says_all_and_why",),
+    ),
+    Mutant(
+        "reasons-by-their-values",
+        "reasons that differ in the value of their record alone count as several, so a rarer one is named",
+        "onlyonce/records/left_out.py",
+        Replace("common_reason", 'row[OO_REASON].partition(": ")[0]', "row[OO_REASON]"),
+        tests=("tests/contract/cli/test_trace.py::test_common_reason_counts_reasons_that_differ_in_values",),
+    ),
+    Mutant(
         "jvm-not-quoted",
         "a JVM that ends as it starts is not quoted, so its cause is only in a file",
         "onlyonce/cli/work.py",

@@ -745,6 +745,31 @@ MUTANTS = (
         tests=("tests/unit/sources/test_listing.py::test_a_first_line_of_any_length_is_a_header_or_refused[-140000]",),
     ),
     Mutant(
+        "form-of-a-guess",
+        "a time that two usual forms read has the first one as its form to declare",
+        "onlyonce/core/conversions.py",
+        Replace(
+            "form_to_declare",
+            '" or ".join(f"formats={{{column!r}: {form!r}}}" for form in forms)',
+            'f"formats={{{column!r}: {forms[0]!r}}}"',
+        ),
+        tests=("tests/unit/model/values/test_line_values.py::test_a_time_in_another_form_says_what_to_declare",),
+    ),
+    Mutant(
+        "file-of-another-format",
+        "a Parquet or UTF-16 file in an inbox of JSON lines becomes as many invalid records as it has line feeds",
+        "onlyonce/sources/listing.py",
+        Replace("other_format", "beginning.startswith(first)", "False"),
+        tests=("tests/unit/sources/test_listing.py::test_file_of_another_format_is_one_invalid_record[Parquet]",),
+    ),
+    Mutant(
+        "alias-of-the-source-name",
+        "a refused header proposes an alias of the name in the source instead of the declared column",
+        "onlyonce/sources/listing.py",
+        Replace("_difference", "columns[lacking[0]]", "lacking[0]"),
+        tests=("tests/unit/sources/test_listing.py::test_refused_header_names_the_columns_that_differ",),
+    ),
+    Mutant(
         "values-11-nulls-left-out",
         "two rows of columns that differ in the place of a null alone are in no order",
         "onlyonce/sources/values/parse.py",

@@ -54,6 +54,12 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "cut.jsonl.gz": (gzip.compress(record("packed") * 99)[:-9], "cut short or damaged"),
     "flipped.jsonl.gz": (FLIPPED, "cut short or damaged"),
     os.fsdecode(b"bad\xff.jsonl"): (record("name") + b"\n", "name is not UTF-8"),
+    "parquet.jsonl": (
+        b"PAR1\x15\x04\n\n" + record("parquet") + b"\nPAR1",
+        "declare a pipeline or input with Files(format=",
+    ),
+    "utf16.jsonl": (record("u1").decode().encode("utf-16") + b"\n\0", "iconv -f UTF-16 -t UTF-8 OLD > NEW"),
+    "packed-without-ending.jsonl": (PACKED, "put it in under a new name that ends in .gz"),
     "grows.jsonl": (record("grows") + b"\n", "changed after it was listed"),
     "shrinks.jsonl": (record("shrinks") + b"\n", "changed after it was listed"),
     "vanishes.jsonl": (record("vanishes") + b"\n", "vanished before it was read"),
@@ -122,6 +128,25 @@ def plain(new_platform: Callable[..., Platform]) -> Platform:
     platform = new_platform("tests/support/plain.py")
     (platform.home / "inbox" / "plain").mkdir(parents=True)
     return platform
+
+
+def test_run_of_invalid_files_only_says_all_and_why(
+    plain: Platform, spark: object, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Each file is one record, in the report and in the number that was to be taken in."""
+    folder = plain.home / "inbox" / "plain"
+    for name in ("parquet.jsonl", "utf16.jsonl"):
+        (folder / name).write_bytes(REFUSED[name][0])
+
+    report = plain.run("plain")
+
+    [to_take_in] = [line for line in capfd.readouterr().err.splitlines() if "event='to take in'" in line]
+    assert " records=2 " in to_take_in
+    [warning] = report.warnings
+    assert warning.startswith("invalid: all 2 of 2: they can't be read as declared, and are in no result. The most")
+    assert "reason (1): the file is UTF-16 by its first bytes, and utf-8 is declared; put it in" in warning
+    assert "They are declared at " in warning
+    assert "plain.py:" in warning
 
 
 def test_each_file_has_the_outcome_that_is_stated(

@@ -265,5 +265,9 @@ def test_an_event_time_that_is_no_time_is_not_called_missing(
 
     found = {row.oo_reason for row in records_of(spark, read, declared, NOW)}
 
-    what = "the event time at" if kind == "string" else "column at"
-    assert found == {f"{what} is no timestamp: 01.03.2026 10:05", "the event time at is missing or null"}
+    no_time = (
+        "the event time at is no timestamp: 01.03.2026 10:05"
+        if kind == "string"
+        else "column at is no timestamp: 01.03.2026 10:05 (declare its form: formats={'at': '%d.%m.%Y %H:%M'})"
+    )
+    assert found == {no_time, "the event time at is missing or null"}

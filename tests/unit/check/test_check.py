@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
@@ -17,6 +18,7 @@ from onlyonce.api.pipeline import (
     Delta,
     Files,
     Iceberg,
+    Kafka,
     KafkaSink,
     Lookup,
     MySQL,
@@ -139,6 +141,41 @@ def test_check_warns_of_an_inbox_that_is_not_there(tmp_path: Path) -> None:
     assert f"mkdir -p {tmp_path}/inbx" in warning
     assert check.missing_inboxes(replace(shop, source=Files(inbox=str(tmp_path)))) == []
     assert check.missing_inboxes(replace(shop, source=Files())) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "told"),
+    [
+        (Files(), "string", "or declare it as a timestamp: formats={'at': …} then names another form"),
+        (Files(format="parquet"), "string", "Name another column if it holds no times"),
+        (Kafka(topic="t", servers="here:9092", headers="at"), "string", "Name another column if it holds no times"),
+        (Files(), "timestamp", None),
+        (Files(), "date", None),
+    ],
+)
+def test_check_warns_of_an_event_time_that_is_a_string(source: Any, kind: str, told: str | None) -> None:
+    """With the form to declare where a source reads strings as times."""
+    shop = Pipeline(
+        name="p", source=source, schema=f"id string, at {kind}", record_id="id", event_time="at", outputs=OUTPUT
+    )
+
+    found = check.string_event_times(shop)
+
+    assert len(found) == (told is not None)
+    for warning in found:
+        assert "pipeline p: event_time='at' is a string: a record is invalid if it is not ISO 8601" in warning
+        assert warning.endswith(str(told))
+
+
+def test_check_says_which_brokers_it_does_not_ask() -> None:
+    """Of topics, also of one of several sources; of files there are none."""
+    kafka = Kafka(topic="t", servers="here:9092")
+    shop = Pipeline(
+        name="p", source=kafka, schema="id string, at timestamp", record_id="id", event_time="at", outputs=OUTPUT
+    )
+
+    assert check.unasked_brokers(shop) == ["Kafka at here:9092"]
+    assert check.unasked_brokers(replace(shop, source=Files())) == []
 
 
 def test_a_missing_option_is_named_without_pythons_words() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from onlyonce.api.pipeline import Delta, Output
+from onlyonce.api.pipeline import Custom, Delta, DeltaSource, Files, Kafka, Output, Pipeline
 from onlyonce.core.batch import to_micros, to_time
 from onlyonce.core.frontier import Frontier, is_late
 from onlyonce.core.windows import Fixed, Session, Sliding, Window, micros
@@ -53,6 +54,32 @@ def test_late_rows_are_those_of_the_models_rule(window: Window) -> None:
         wanted |= {(at, end) for end in ends if is_late(known, window, micros(output.watermark_delay), time, end)}
     assert found == wanted
     assert wanted
+
+
+@pytest.mark.parametrize(
+    ("source", "instance", "again"),
+    [
+        (Files(), "p", True),
+        (Files(), "p@1", False),
+        (Files(format="csv"), "p", False),
+        (Kafka(topic="t", servers="here:9092"), "p", False),
+        (DeltaSource(path="/lake/t"), "p", False),
+        (Custom(reader="m:R", needs_dedup=True), "p", False),
+        ({"a": Files(), "b": Files(format="csv")}, "p", False),
+    ],
+)
+def test_next_step_after_invalid_records_is_possible(source: Any, instance: str, again: bool) -> None:
+    """A reprocessing is named only if it takes the records of this source."""
+    several = {"sources": source, "id_space": "shared"} if isinstance(source, dict) else {"source": source}
+    pipeline = Pipeline(
+        name="p", **several, schema="id string, at timestamp", record_id="id", event_time="at",
+        outputs=Output(name="o", transform="m:f", sink=Delta()),
+    )  # fmt: skip
+
+    said = left_out.after_invalid(pipeline, instance)
+
+    assert ("`onlyonce reprocess p --invalid`" in said) == again
+    assert ("in a file with a new name" in said) == isinstance(source, Files)
 
 
 def _events(rows: list[tuple[int, Frontier]]) -> pa.RecordBatch:

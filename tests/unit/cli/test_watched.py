@@ -189,6 +189,7 @@ def test_a_bar_says_how_fast_and_how_long_still() -> None:
     assert told(50_000, 400_000, 10) == "50,000 of 400,000, 5,000 a second, 0:01:10 left"
     assert told(400_000, 400_000, 80) == "400,000 of 400,000, 5,000 a second"
     assert told(7, None, 7) == "7, 1.0 a second"
+    assert told(104, 102, None) == "104 of 104"
 
 
 def test_what_spark_says_as_it_starts_is_not_shown_by_a_check_and_a_warning_is(

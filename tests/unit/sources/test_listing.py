@@ -17,7 +17,7 @@ import pytest
 
 from onlyonce.core import records
 from onlyonce.core.errors import Retryable
-from onlyonce.sources import avro_files, file_bytes, line_reader, listing, record_id, typed_files
+from onlyonce.sources import avro_files, file_bytes, growing, line_reader, listing, record_id, typed_files
 from onlyonce.sources.listing import Csv, FileAt, InputFile, changed, new_files
 
 Known = dict[str, tuple[int, int]]
@@ -236,7 +236,7 @@ def test_bzip2_and_zstandard_are_unpacked_and_refused_likewise(
     ("content", "lines", "refusal"),
     [
         (b"id,at\na,b\n", 1, None), (b"id,at", 0, None), (b"\xef\xbb\xbfid,at\r\na,b\r\nc,d", 2, None), (b'"id", at\n', 0, None),
-        (b"at,id\na,b\n", 0, "'at,id'"), (b"", 0, "not the header 'id,at'"), (b"a,b\n", 0, "'a,b'"), (b"\xff\n", 0, "xff"),
+        (b"at,id\na,b\n", 0, "'at,id'"), (b"", 0, "the file is empty: it lacks the header 'id,at'"), (b"a,b\n", 0, "'a,b'"), (b"\xff\n", 0, "xff"),
     ],
 )  # fmt: skip
 def test_a_header_is_no_record_and_must_name_the_declared_columns(
@@ -249,6 +249,61 @@ def test_a_header_is_no_record_and_must_name_the_declared_columns(
 
     assert file.lines == lines
     assert (refusal in str(file.refusal)) if refusal else file.refusal is None
+
+
+@pytest.mark.parametrize(
+    ("content", "difference"),
+    [
+        ("id,shop,time", "it has 'time' and lacks 'At'; if this is the same column, declare aliases={'at': 'time'}"),
+        ("shop,id,At", "the order differs; declare the columns in the order of the file"),
+        ("id,At", "it lacks shop"), ("id,shop,At,more", "it has more, which the declaration has not"),
+        ("id,a,b", "it lacks shop, At; it has a, b, which the declaration has not"),
+        ("7,north,2026-01-01", "no column has a declared name; has the file a header, and this delimiter?"),
+        ("id;shop;At", "no column has a declared name; has the file a header, and this delimiter?"),
+        ("\n7,north,x", "no column has a declared name; has the file a header, and this delimiter?"),
+        (f"id,shop,{'x' * 99}", f"it lacks At; it has {'x' * 40}…, which the declaration has not"),
+    ],
+)  # fmt: skip
+def test_refused_header_names_the_columns_that_differ(inbox: Path, content: str, difference: str) -> None:
+    """A single other name has the alias to declare, of the declared column and not of its name in the source."""
+    (inbox / "a.csv").write_text(content)
+
+    [file] = new_files(inbox, {}, Csv(records.DEFAULT, ["id", "shop", "At"], columns=["id", "shop", "at"]))
+
+    assert str(file.refusal).endswith(f"and not the header 'id,shop,At': {difference}")
+
+
+@pytest.mark.parametrize(
+    ("content", "next_step"),
+    [
+        (b"PAR1\x15\x04\n{}\n", "a Parquet file: declare a pipeline or input with Files(format='parquet')"),
+        (b"Obj\x01\x04\n{}\n", "an Avro file: declare a pipeline or input with Files(format='avro')"),
+        (gzip.compress(b"{}\n"), "put it in under a new name that ends in .gz"),
+        (bz2.compress(b"{}\n"), "put it in under a new name that ends in .bz2"),
+        (b"\x28\xb5\x2f\xfd\n", "put it in under a new name that ends in .zst"),
+        (b"PK\x03\x04\n{}\n", "save it as CSV"),
+        ('{"id":"x"}\n{}\n'.encode("utf-16"), "iconv -f UTF-16 -t UTF-8 OLD > NEW"),
+    ],
+    ids=["Parquet", "Avro", "gzip", "bzip2", "Zstandard", "zip", "UTF-16"],
+)  # fmt: skip
+def test_file_of_another_format_is_one_invalid_record(inbox: Path, content: bytes, next_step: str) -> None:
+    """Also a growing file, and CSV with a header. A line that only looks like one, and an empty file, are no such file."""
+    (inbox / "a.jsonl").write_bytes(content + b"\n")
+    (inbox / "text.jsonl").write_bytes(b"PAR1 is the best\n{}\n")
+    (inbox / "empty.jsonl").touch()
+    (inbox / "csv").mkdir()
+    (inbox / "csv" / "a.csv").write_bytes(content)
+    (inbox / "packed.jsonl.gz").write_bytes(gzip.compress(content))
+
+    files = found(inbox)
+    growing_file = next(one for one in growing.new_ranges(inbox, {}, 1 << 20) if one.path.endswith("a.jsonl"))
+
+    [with_header] = new_files(inbox / "csv", {}, Csv(records.DEFAULT, ["id", "at"]))
+    for refused in (files["a.jsonl"], files["packed.jsonl.gz"], growing_file, with_header):
+        assert refused.lines == 0
+        assert next_step in str(refused.refusal)
+    assert (files["text.jsonl"].lines, files["text.jsonl"].refusal) == (2, None)
+    assert (files["empty.jsonl"].lines, files["empty.jsonl"].refusal) == (0, None)
 
 
 @pytest.mark.parametrize("field", [140_000, 2_000_000])

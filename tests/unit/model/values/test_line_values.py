@@ -36,6 +36,44 @@ def test_a_line_that_is_no_record_has_its_reason(line: str, reason: str) -> None
     assert reason in str(found.reason)
 
 
+@pytest.mark.parametrize(("line", "where"), [
+    ('{"id": "x2", "shop": ', " (the line ends before its object does, after 21 characters)"), ('{"id": "x', " (the line ends before its object does, after 9 characters)"),
+    ("{'id':1}", " (it is no JSON from character 2 on)"), ('{"id":1 , }', " (it is no JSON from character 11 on)"), ('{"id":[1,]}', " (it is no JSON from character 10 on)"), ('{"id" 1}', " (it is no JSON from character 7 on)"), ('{"n":NaN}', " (NaN is no JSON number)"), ('{"n":-Infinity}', " (-Infinity is no JSON number)"),
+    ("not json", ""), ("[1]", ""), ("PAR1", ", but the beginning of a Parquet file"),
+])  # fmt: skip
+def test_a_broken_line_says_where_it_breaks(line: str, where: str) -> None:
+    """In words that depend on no version of Python."""
+    assert JSON(line).reason == f"{line_values.NO_OBJECT}{where}: {line}"
+
+
+@pytest.mark.parametrize(("kind", "form", "value", "told"), [
+    ("timestamp", None, '"03.03.2025 16:00"', "declare its form: formats={'t': '%d.%m.%Y %H:%M'}"), ("date", None, '"3.3.2025"', "declare its form: formats={'t': '%d.%m.%Y'}"),
+    ("timestamp_ntz", None, '"2025/03/03 16:00:59"', "declare its form: formats={'t': '%Y/%m/%d %H:%M:%S'}"), ("timestamp", None, '"3 Mar 2025 4:00 PM"', "declare its form: formats={'t': '%d %b %Y %I:%M %p'}"),
+    ("timestamp", None, '"1/2/2026"', "declare its form: formats={'t': '%d/%m/%Y'} or formats={'t': '%m/%d/%Y'}"), ("timestamp", None, '"13/2/2026"', "declare its form: formats={'t': '%d/%m/%Y'}"),
+    ("timestamp", None, "1767225600000", "declare its form: formats={'t': 'epoch_ms'}"), ("timestamp", None, '"1767225600"', "declare its form: formats={'t': 'epoch_s'}"),
+    ("timestamp", None, '"yesterday"', "it is not ISO 8601, and `formats` names no other form"), ("timestamp", None, '"2025-02-30"', "there is no such time"), ("timestamp", None, "true", ""),
+    ("timestamp", "%d/%m/%Y", '"03.03.2025"', "it is neither ISO 8601 nor '%d/%m/%Y', as declared"), ("timestamp", "epoch_ms", '"03.03.2025"', "it is neither ISO 8601 nor 'epoch_ms', as declared"),
+    ("date", "%d/%m/%Y", "7", "it is neither ISO 8601 nor '%d/%m/%Y', as declared"), ("int", None, '"03.03.2025"', ""),
+])  # fmt: skip
+def test_a_time_in_another_form_says_what_to_declare(kind: str, form: str | None, value: str, told: str) -> None:
+    """In JSON, and in CSV where it is no number."""
+    read_by = conversions.of_type({"type": conversions.FORMATTED, "of": kind, "form": form} if form else kind)
+    columns = [Column("t", "t", kind, read_by)]
+    shown = value.strip('"')
+    reason = f"column t is no {kind}: {shown}" + (f" ({told})" if told else "")
+
+    assert line_values.json_reader(columns, ["t"])(f'{{"t":{value}}}').reason == reason
+    if value.startswith('"'):
+        assert line_values.csv_reader(columns)(shown).reason == reason
+
+
+def test_each_form_to_declare_reads_the_value() -> None:
+    """What a reason proposes is a form that a declaration may name."""
+    for form, read in conversions._usual_forms().items():
+        assert conversions.time_reader(form) is not None
+        assert read("nothing") is None
+
+
 @pytest.mark.parametrize("opened", ["[", '{"a":'])
 def test_the_depth_of_a_line_decides_and_not_the_caller(opened: str) -> None:
     """1,000 levels are read wherever the call comes from; as a string they are what they were."""
