@@ -17,6 +17,7 @@ from onlyonce import check, settings
 from onlyonce.api import load
 from onlyonce.cli import app
 from onlyonce.core.errors import FunctionFails
+from onlyonce.core.unrepeatable import COSTS
 from tests.support.platform import Platform
 
 pytestmark = pytest.mark.spark
@@ -257,7 +258,7 @@ def test_what_is_staged_is_said_with_its_reason(platform: Platform, tmp_path: Pa
         result = runner.invoke(app, [command, "shop", "--json", "--pipelines", str(file)])
         assert result.exit_code == 0, result.stderr
         [row] = json.loads(result.stdout)["tables"]["staged before they are written"]
-        assert list(row.values()) == ["shop", "per_shop", "rand() draws a new value at each run"]
+        assert list(row.values()) == ["shop", "per_shop", f"{file}:8", "rand() draws a new value at each run", COSTS]
 
     file.write_text(file.read_text().replace("window=Fixed", "stable_input=False, window=Fixed"))
     what, _, hint = told(runner.invoke(app, ["check", "shop", "--pipelines", str(file)]))

@@ -393,9 +393,10 @@ def test_a_backfill_finds_a_pipeline_of_another_file(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     "start, stop, message",
     [
-        ("yesterday", "2013-01-02", "'yesterday' is no time"),
+        ("yesterday", "2013-01-02", "--from: 'yesterday' is no time"),
+        ("2013-01-02", "3.1.2013", "--to: '3.1.2013' is no time"),
         ("2013-01-02", "2013-01-02", "there is no window"),
-        ("2013-01-03", "2013-01-02", "--from must be before --to"),
+        ("2013-01-03", "2013-01-02", "--from 2013-01-03T00:00:00Z is after --to 2013-01-02T00:00:00Z"),
     ],
 )
 def test_a_backfill_of_no_interval_is_refused_before_anything_is_asked(
@@ -408,6 +409,7 @@ def test_a_backfill_of_no_interval_is_refused_before_anything_is_asked(
 
     assert result.exit_code == errors.Refused.exit_code
     assert message in result.stderr
+    assert "  data: nothing was read or written\n" in result.stderr
 
 
 @pytest.mark.parametrize("options, yes", [([], False), (["--yes"], True)])
