@@ -99,7 +99,7 @@ def fails(place: str | None, told: str) -> FunctionFails:
 
 
 def fails_in(pipeline: str, output: str, functions: Sequence[str], error: FunctionFails) -> FunctionFails:
-    """Return the error with the output's functions, one of which has failed on rows of the table `events`.
+    """Return the error with the output's functions: one of them has failed on rows of the table `events`.
 
     An error that names its function already stays as it is.
     """

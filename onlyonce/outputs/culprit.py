@@ -122,7 +122,7 @@ def searched(context: RunContext, root: Output, rows: Callable[[], DataFrame]) -
 
 
 def of_function(pipeline: Pipeline, root: Output, error: FunctionFails) -> FunctionFails:
-    """Return the error of an output's rows with the functions that make these, one of which has failed."""
+    """Return the error with the functions that make the output's rows: one of them has failed."""
     asked = [name for one in (*pipeline.upstream(root), root) for name in (*one.functions, one.reject) if name]
     return failures.fails_in(pipeline.name, root.name, list(dict.fromkeys(asked)), error)
 
