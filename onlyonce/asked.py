@@ -61,14 +61,20 @@ def written(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text.strip())
     except ValueError as error:
-        raise Refused(f"{text!r} is no time", hint="write it as 2013-01-31 or 2013-01-31T05:00Z") from error
+        raise Refused(
+            f"{text!r} is no time",
+            data="nothing was read or written",
+            hint="write it as 2013-01-31 or 2013-01-31T05:00Z",
+        ) from error
     return found
 
 
 def _then_or_now(text: str) -> str:
     if text not in ("then", "now"):
         raise Refused(
-            f"--lookups {text}", hint="'then': the versions that each window saw when it was written; 'now': the newest"
+            f"{text!r} is neither 'then' nor 'now'",
+            data="nothing was read or written",
+            hint="'then': the versions that each window saw when it was written; 'now': the newest",
         )
     return text
 
@@ -297,10 +303,18 @@ def parse(job: str, argv: list[str]) -> argparse.Namespace:
     for option in JOBS[job]:
         value = getattr(found, option.dest)
         if option.read and value is not None:
-            setattr(found, option.dest, option.read(value))
+            setattr(found, option.dest, _read(option, value))
     if RUN_ID in JOBS[job]:
         found.run_id = found.run_id or f"shell__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}_{uuid4().hex[:6]}"
     return found
+
+
+def _read(option: Option, text: str) -> Any:
+    assert option.read
+    try:
+        return option.read(text)
+    except Refused as error:
+        raise Refused(f"{option.flag}: {error.what}", data=error.data, hint=error.hint) from error
 
 
 def _add(parser: argparse.ArgumentParser, option: Option) -> None:

@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
@@ -305,6 +305,16 @@ def kept_check(pipeline: Pipeline, wanted: str) -> Kept | None:
         if there.get("key") == wanted:
             return Kept(there["schemas"], there["staged"], there.get("ran", {}))
     return None
+
+
+def places_of_outputs(pipelines: Iterable[Pipeline]) -> dict[tuple[str, str], str]:
+    """Return the line at which each output is declared, by (pipeline, output)."""
+    places = {
+        (pipeline.name, output.name): declared_at(output).removesuffix(": ")
+        for pipeline in pipelines
+        for output in pipeline.outputs
+    }
+    return {name: place for name, place in places.items() if place}
 
 
 def kept_staged(pipeline: Pipeline) -> Mapping[str, str]:

@@ -14,13 +14,13 @@ from onlyonce.api.pipeline import Output, Pipeline
 from onlyonce.commitlog.batches import Batches, Received
 from onlyonce.commitlog.removals import Removals
 from onlyonce.core import retention, stored_names
-from onlyonce.core.errors import Refused
+from onlyonce.core.errors import FunctionFails, Refused
 from onlyonce.core.runs import Report
 from onlyonce.database.connect import Database
 from onlyonce.engine import driver_rows, session
 from onlyonce.engine.failures import translate
 from onlyonce.lookups import tables
-from onlyonce.outputs import results
+from onlyonce.outputs import culprit, results
 
 NOTHING = "nothing was written"
 
@@ -42,15 +42,31 @@ def replay(
     try:
         facts = {"batch": f"{batch.incarnation}/{batch.batch_id}", "records": rows.count(), "written": "nothing"}
         for root in roots:
-            for name, frame in results.results_of(pipeline, root, rows, _newest(spark, pipeline, root)).items():
-                if output in (None, name):
-                    shown[name] = _shown(name, frame, limit)
+            shown |= _rows_of(spark, pipeline, root, rows, output, limit)
     except Exception as error:
         raise translate(error) from error
     finally:
         rows.unpersist()
     warnings = [f"{gone} records of the batch are removed from `events` (keep_events)"] if gone else []
     return Report(f"{instance}: what the functions give of one batch", "replay", facts, shown, warnings)
+
+
+def _rows_of(
+    spark: SparkSession, pipeline: Pipeline, root: Output, rows: DataFrame, output: str | None, limit: int
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the first rows of the outputs that one output's function makes. Raise FunctionFails with its name."""
+    try:
+        return {
+            name: _shown(name, frame, limit)
+            for name, frame in results.results_of(pipeline, root, rows, _newest(spark, pipeline, root)).items()
+            if output in (None, name)
+        }
+    except Exception as error:
+        found = translate(error)
+        if not isinstance(found, FunctionFails):
+            raise
+        named = culprit.of_function(pipeline, root, found)
+        raise FunctionFails(named.what, data=NOTHING, hint=named.hint) from error
 
 
 def _shown(name: str, frame: DataFrame, limit: int) -> list[dict[str, Any]]:

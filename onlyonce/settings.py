@@ -430,11 +430,19 @@ def make_folder(home: Path, names: Sequence[str] = FOLDERS) -> None:
         for name in names:
             (home / name).mkdir(mode=PRIVATE, exist_ok=True)
     except OSError as error:
-        raise Refused(
-            f"the platform's home {home} can't be made: {error.strerror or error}",
-            data="nothing was read or written",
-            hint="let ONLYONCE_HOME name a folder in which this user may write",
-        ) from error
+        raise not_writable(home, error) from error
+
+
+def not_writable(home: Path, error: OSError, data: str = "nothing was read or written") -> Refused:
+    """Return the error for a home that can't be made, or in which this user may not write."""
+    why = error.strerror or error
+    return Refused(
+        f"no permission for {error.filename} in the platform's home: {why}"
+        if home.is_dir()
+        else f"the platform's home {home} can't be made: {why}",
+        data=data,
+        hint="let ONLYONCE_HOME name a folder in which this user may write, or be the user who made this one",
+    )
 
 
 def inside_home(home: Path, name: str, *below: str) -> Path:

@@ -6,6 +6,7 @@ tracebacks are small, have the time in their name, and are not removed.
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 import traceback
@@ -49,13 +50,18 @@ def missing_extra(error: ModuleNotFoundError) -> Refused | None:
     Then the missing module is a bug, or the user's own.
     """
     name = error.name or ""
-    extra = extra_of(name)
-    if extra is None:
-        return None
+    return not_installed(name) if extra_of(name) else None
+
+
+def not_installed(name: str, at: str = "", data: str = "nothing was read or written", where: str = "") -> Refused:
+    """Return the error for a package that an extra brings.
+
+    name    of the module that is imported, as `check` names it too
+    at      the place of the declaration that needs it, as 'file:line: '
+    where   the end of the hint
+    """
     return Refused(
-        f"the package {name} is not installed here",
-        data="nothing was read or written",
-        hint=f"pip install '{extra}'",
+        f"{at}the package {name} is not installed here", data=data, hint=f"pip install '{extra_of(name)}'{where}"
     )
 
 
@@ -65,6 +71,9 @@ def extra_of(name: str) -> str | None:
     return extra and f"{DISTRIBUTION}[{extra}]"
 
 
+FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""The errors of a file that this user may not write, or that no one may."""
+COMMITTED = "all that was committed is whole, and it is safe to run the same command again"
 USAGE = 2
 """The exit code of argparse and click for a command that they can't read."""
 
@@ -75,14 +84,20 @@ def told(error: BaseException) -> OnlyonceError:
         return error
     if isinstance(error, ModuleNotFoundError) and (missing := missing_extra(error)):
         return missing
+    if isinstance(error, OSError) and error.errno in FORBIDDEN and _is_of_home(error.filename):
+        return settings.not_writable(settings.home(), error, data=COMMITTED)
     first = (str(error).strip().splitlines() or [""])[0][:300]
     place = errors.origin_in_python(error)
     return Unexpected(
         f"{f'{place}: ' if place else ''}an error that onlyonce does not know: {type(error).__name__}: {first}",
-        data="all that was committed is whole, and it is safe to run the same command again",
+        data=COMMITTED,
         hint=f"run it again; if the error stays, the traceback is in {keep(error)}: report it, or look into it if "
         "the line is your own",
     )
+
+
+def _is_of_home(file: object) -> bool:
+    return isinstance(file, str | Path) and Path(file).is_relative_to(settings.home())
 
 
 def exit_code(code: object) -> object:

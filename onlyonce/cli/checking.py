@@ -72,7 +72,8 @@ def check(
         {"pipeline": one.name, "outputs": len(one.outputs), "asked Spark": found[one.name].asked_spark}
         for one in chosen
     ]
-    tables = {"checked": rows} | staged_rows({name: one.staged for name, one in found.items()})
+    staged = {name: one.staged for name, one in found.items()}
+    tables = {"checked": rows} | staged_rows(staged, onlyonce_check.places_of_outputs(chosen))
     warnings = [
         warning
         for one in chosen

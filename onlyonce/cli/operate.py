@@ -288,6 +288,9 @@ def status(pipeline: OnlyPipeline = None, pipelines: OnlyOfFiles = None, as_json
     rows = _only(rows, pipeline)
     if not as_json:
         note(f"the commit log in {database_of_log()}")
+        rows, unknown = _unread().status_for_people(rows)
+        for line in unknown:
+            note(line)
     give(rows, as_json, empty="no pipeline has run yet")
 
 

@@ -158,12 +158,20 @@ def up(
     ] = False,
 ) -> None:
     """Start PostgreSQL, make the tables of a new database, start Airflow. Quick when all of it runs."""
-    from onlyonce.local import platform
+    from onlyonce.local import platform, postgres
 
+    out = console.console(stderr=True)
+    home = onlyonce_settings.home()
     if no_airflow:
-        platform.database(console.console(stderr=True))
+        runs = postgres.is_running()
+        platform.database(out)
+        if runs:
+            platform.say(f"PostgreSQL of the platform in {home} runs already", out)
         return
-    login = platform.up(console.console(stderr=True))
+    runs = platform.is_up()
+    login = platform.up(out)
+    if runs:
+        platform.say(f"the platform in {home} runs already", out)
     console.console().print(str(login), markup=False, soft_wrap=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from onlyonce import asked, console, settings
 from onlyonce.api.pipeline import Pipeline, unknown
 from onlyonce.core.database_url import address
 from onlyonce.core.errors import OnlyonceError, Refused
+from onlyonce.core.near_names import choose, did_you_mean, near
 from onlyonce.core.runs import Interrupted, Report
 from onlyonce.engine.failures import ended_with
 
@@ -109,6 +111,13 @@ AS_JSON = "onlyonce.as_json"
 """Where a command's context says whether it was given --json."""
 NO_SUCH_TABLE = ("42P01", "3F000")
 """PostgreSQL's codes for a table, a view or a schema that it does not have."""
+NO_SUCH_COLUMN = "42703"
+UNKNOWN = re.compile(r'(?P<kind>column|relation|schema) (?P<name>"[^"]+"|\S+) does not exist')
+"""PostgreSQL's message for a name that it does not have."""
+COLUMNS = (
+    "SELECT table_schema, table_name, column_name FROM information_schema.columns "
+    "WHERE table_schema NOT IN ('pg_catalog', 'information_schema') ORDER BY 1, 2, ordinal_position"
+)
 ANY_FORMAT = ("down", "stop")
 """The commands that end a platform of another format."""
 
@@ -324,7 +333,7 @@ def read(work: Callable[[Views], list[console.Row]], by: Callable[[], str] = set
             statements.refuse_unused(views.connection)
             return work(views)
     except DBAPIError as error:
-        raise _refused_by_database(error) from error
+        raise _refused_by_database(error, url) from error
 
 
 def database_of_log() -> str:
@@ -417,18 +426,62 @@ def declared(instance: str) -> Pipeline:
     return known[name]
 
 
-def _refused_by_database(error: Any) -> Refused:
+def _refused_by_database(error: Any, url: str = "") -> Refused:
+    """Return the refusal of a statement: where it is wrong, and for an unknown name the known names."""
     cause = str(error.orig).strip().splitlines()
-    if getattr(error.orig, "pgcode", None) not in NO_SUCH_TABLE:
-        return Refused(
-            f"the database refuses it: {cause[0] if cause else type(error.orig).__name__}",
-            data="nothing was changed; this role only reads",
-            hint="correct the statement; it may only read (SELECT, WITH, EXPLAIN)",
+    code = getattr(error.orig, "pgcode", None)
+    place = getattr(getattr(error.orig, "diag", None), "statement_position", None)
+    what = cause[0] if cause else type(error.orig).__name__
+    hint = ""
+    if url and code in (NO_SUCH_COLUMN, *NO_SUCH_TABLE):
+        hint = known_names(what, str(error.statement), _columns(url))
+    if not hint and code in NO_SUCH_TABLE:
+        hint = (
+            "a result table is there from its first batch on; what there is: "
+            'onlyonce sql "select table_schema, table_name from information_schema.tables '
+            "where table_schema in ('onlyonce', 'results')\""
         )
     return Refused(
-        f"the database refuses it: {cause[0] if cause else type(error.orig).__name__}",
+        f"the database refuses it{f' at character {place}' if place else ''}: {what}",
         data="nothing was changed; this role only reads",
-        hint="a result table is there from its first batch on; what there is: "
-        'onlyonce sql "select table_schema, table_name from information_schema.tables '
-        "where table_schema in ('onlyonce', 'results')\"",
+        hint=hint or "correct the statement; it may only read (SELECT, WITH, EXPLAIN)",
     )
+
+
+Columns = list[tuple[str, str]]
+"""(schema.table, column)."""
+
+
+def _columns(url: str) -> Columns:
+    """Return the columns that the role may read; none if the database does not say."""
+    from sqlalchemy.exc import DBAPIError
+
+    from onlyonce.commitlog.health import Views
+    from onlyonce.database.connect import Database
+
+    with suppress(DBAPIError, OnlyonceError), Views.at_one_moment(Database(url, "onlyonce-reader")) as views:
+        return [(f"{row['table_schema']}.{row['table_name']}", row["column_name"]) for row in views.free(COLUMNS)]
+    return []
+
+
+def known_names(what: str, statement: str, columns: Columns) -> str:
+    """Return the hint for an unknown column or table: the most similar name, and the names to choose from.
+
+    For a column these are the columns of the tables that the statement names. Empty if the message names neither.
+    """
+    found = UNKNOWN.match(what)
+    if found is None:
+        return ""
+    name = found["name"].replace('"', "")
+    if found["kind"] == "column":
+        asked = [column for table, column in columns if re.search(rf"\b{re.escape(table.split('.')[1])}\b", statement)]
+        return choose(name.rpartition(".")[2], list(dict.fromkeys(asked))) if asked else ""
+    schema = name if found["kind"] == "schema" else name.rpartition(".")[0]
+    tables = list(dict.fromkeys(table for table, _ in columns))
+    inside = [table for table in tables if table.startswith(f"{schema}.")] if schema else []
+    if not tables:
+        return ""
+    by_name = {table.split(".")[1]: table for table in tables}
+    close = near(name, tables) if schema else by_name.get(near(name, by_name) or "")
+    first = "" if close else "a result table is there from its first batch on; "
+    return f"{did_you_mean(close)}{first}choose one of: {', '.join(inside or tables)}"

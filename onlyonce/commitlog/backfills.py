@@ -377,7 +377,8 @@ def closed_reach(database: Database, instance: str, root: Output, span: Span) ->
             f"output {root.name} has no windows", hint="a backfill recomputes windows; without windows nothing is late"
         )
     found, open_rows = run(database, look)
-    return found, closed_part(root.name, root.window, span, found.closed_until(root), open_rows=open_rows)
+    closed = found.closed_until(root)
+    return found, closed_part(instance, root.name, root.window, span, closed, open_rows=open_rows)
 
 
 # Panes of windows that an output writes before they close: how much of each window is written, and whether it is final.

@@ -13,7 +13,7 @@ from math import ceil
 from zoneinfo import ZoneInfo
 
 from onlyonce.core.batch import to_micros, to_time
-from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.errors import OnlyonceError, Refused, Retryable
 from onlyonce.core.windows import Fixed, Joined, Micros, Session, Window, micros, own, reach
 
 FIRST, LAST = (micros(time - datetime(1970, 1, 1)) for time in (datetime.min, datetime.max))
@@ -42,7 +42,14 @@ class Span:
         # Python compares two times of one zone by the wall clock, which shows some times twice and skips others.
         span = cls(to_micros(start), to_micros(stop))
         if span.start >= span.stop:
-            raise Refused(f"backfill of {start} to {stop}: there is no window", hint="--from must be before --to")
+            first, last = _in_zone(start), _in_zone(stop)
+            raise Refused(
+                f"--from {first} is after --to {last}: there is no window"
+                if span.start > span.stop
+                else f"--from and --to are both {first}: there is no window",
+                data="nothing was read or written",
+                hint="--from must be before --to",
+            )
         if not FIRST <= span.start <= span.stop <= LAST:
             raise Refused(
                 f"backfill of {start} to {stop}: a time is outside the years 1 to 9999 in UTC",
@@ -57,8 +64,7 @@ class Span:
         return to_time(self.start), to_time(self.stop)
 
     def __str__(self) -> str:
-        # Not %Y: on Linux it has no zeros before a year below 1000.
-        return "--".join(f"{time.year:04}{time:-%m-%dT%H:%M:%S}{_fraction(time)}Z" for time in self.times)
+        return "--".join(map(_in_utc, (self.start, self.stop)))
 
     def holds(self, start: Micros) -> bool:
         """Return whether a window that starts at `start` is recomputed."""
@@ -132,7 +138,9 @@ def _neighbours(window: Joined, span: Span) -> Span:
     return Span(min(span.start, window.assign(low)[0][0]), max(span.stop, window.assign(high - 1)[0][0] + 1))
 
 
-def closed_part(output: str, window: Window, span: Span, closed_until: Micros | None, *, open_rows: bool) -> Span:
+def closed_part(
+    pipeline: str, output: str, window: Window, span: Span, closed_until: Micros | None, *, open_rows: bool
+) -> Span:
     """Return the part of a span whose windows the stream has closed and written.
 
     Raise OpenWindows if there is none, or if the rest of the span has rows: half of the request would look complete.
@@ -140,23 +148,38 @@ def closed_part(output: str, window: Window, span: Span, closed_until: Micros | 
     judged here, since its end is known only when it is computed.
     """
     if closed_until is None:
-        raise still_open(output, span, span.stop, None)
+        raise still_open(pipeline, output, span, span.stop, None)
     first_open = closed_until if isinstance(window, Session) else own(window).assign(closed_until)[0][0]
     if span.stop <= first_open:
         return span
     if open_rows or span.start >= first_open:
-        raise still_open(output, span, span.stop, closed_until)
+        raise still_open(pipeline, output, span, span.stop, closed_until)
     return Span(span.start, first_open)
 
 
-def still_open(output: str, span: Span, end: Micros, closed_until: Micros | None) -> Retryable:
+def still_open(pipeline: str, output: str, span: Span, end: Micros, closed_until: Micros | None) -> OpenWindows:
     """Return the error for windows that the stream may still change or has not written."""
-    closed = "none is closed yet" if closed_until is None else f"closed are those that end by {_minute(closed_until)}"
+    closed = "none is closed yet" if closed_until is None else f"closed are those that end by {_in_utc(closed_until)}"
+    last = f" (the last ends at {_in_utc(end)})" if end > span.stop else ""
     return OpenWindows(
-        f"output {output}: windows of {span} (up to {_minute(end)}) are still open: {closed}",
-        data="nothing was written; open windows belong to the stream, which will write them once",
-        hint="choose an earlier --to, or let the stream run on first (onlyonce run PIPELINE; with --close when the "
+        f"output {output}: windows of {span}{last} are still open: {closed}",
+        data=OPEN,
+        hint=f"choose an earlier --to, or let the stream run on first (onlyonce run {pipeline}; with --close when the "
         "input has ended)",
+    )
+
+
+OPEN = "nothing was written; open windows belong to the stream, which will write them once"
+
+
+def ahead_of_now(pipeline: str, span: Span, now: Micros, error: OpenWindows) -> OnlyonceError:
+    """Return the error for open windows; Refused if all of them begin after now, so that no run can close them yet."""
+    if span.start <= now:
+        return error
+    return Refused(
+        f"pipeline {pipeline}: the windows of {span} begin after now ({_in_utc(now)}), so none of them is closed",
+        data=OPEN,
+        hint="choose an earlier --from and --to",
     )
 
 
@@ -173,12 +196,12 @@ def spans(windows: Iterable[tuple[Micros, Micros]]) -> list[Span]:
     return found
 
 
-def _minute(value: Micros) -> str:
-    return f"{to_time(value):%Y-%m-%d %H:%M:%S}Z"
+def _in_utc(value: Micros) -> str:
+    return _in_zone(to_time(value))
 
 
-def _fraction(time: datetime) -> str:
-    return f".{time.microsecond:06}" if time.microsecond else ""
+def _in_zone(time: datetime) -> str:
+    return time.isoformat().removesuffix("+00:00") + ("" if time.utcoffset() else "Z")
 
 
 # How much of the unread rows of `events` the next batch of an output takes.

@@ -104,6 +104,9 @@ def of_each(answer: Answer, rows: int) -> list[Answer]:
     return [replace(answer, held="apart") if blames_one_of_several else answer] * rows
 
 
+IN_OUTBOX = "nothing was sent; its rows wait in the outbox"
+
+
 def told(answer: str) -> str:
     """Return the beginning of an answer on one line, for the log. PostgreSQL takes no NUL character."""
     return " ".join(answer.replace("\0", "").split())[:ANSWER_LENGTH]

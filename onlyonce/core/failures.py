@@ -7,7 +7,7 @@ store is recognised for every client: obstore, delta-rs, Arrow or Hadoop.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from onlyonce.core import errors
 from onlyonce.core.errors import FunctionFails, OnlyonceError, Refused, Retryable
@@ -86,12 +86,31 @@ def error_of_rows(text: str) -> FunctionFails | None:
     return fails(place, told)
 
 
+UNNAMED = "a function of yours"
+
+
 def fails(place: str | None, told: str) -> FunctionFails:
     """Return the error of a function that fails on its rows."""
     return FunctionFails(
-        f"{f'{place}: ' if place else ''}a function of yours fails on its rows: {told[:300]}",
+        f"{f'{place}: ' if place else ''}{UNNAMED} fails on its rows: {told[:300]}",
         data="nothing of this batch was written; its records stay where they were read until the function works",
         hint=FIX,
+    )
+
+
+def fails_in(pipeline: str, output: str, functions: Sequence[str], error: FunctionFails) -> FunctionFails:
+    """Return the error with the output's functions: one of them has failed on rows of the table `events`.
+
+    An error that names its function already stays as it is.
+    """
+    if UNNAMED not in error.what:
+        return error
+    names = functions[0] if len(functions) == 1 else f"one of {', '.join(functions)}"
+    return FunctionFails(
+        error.what.replace(UNNAMED, f"output {output} of {pipeline}: {names}", 1),
+        data="this batch is not committed; its records stay in the table `events` until the function works",
+        hint=f"fix the function; a retry before that gives the same error. Then: onlyonce plan {pipeline} --yes (it "
+        "starts the output again if that holds state of the old function), and the same command again",
     )
 
 

@@ -110,13 +110,25 @@ def because(declared: bool | None, found: Iterable[Found], *, exactly_once: bool
     return str(first) if first is not None and exactly_once else None
 
 
-def staged_rows(staged: Mapping[str, Mapping[str, str]]) -> dict[str, list[dict[str, Any]]]:
+COSTS = "each batch is written and read once more; run again it has the same values, a backfill may give others"
+"""What staging costs and gives, in the table of staged outputs."""
+
+
+def staged_rows(
+    staged: Mapping[str, Mapping[str, str]], places: Mapping[tuple[str, str], str]
+) -> dict[str, list[dict[str, Any]]]:
     """Return the table of a report that lists the staged outputs; no table if none is.
 
-    `staged`: pipeline -> output -> why it is staged.
+    `staged`: pipeline -> output -> why it is staged. `places`: (pipeline, output) -> the line of its declaration.
     """
     rows: list[dict[str, Any]] = [
-        {"pipeline": pipeline, "output": output, "staged, because": why}
+        {
+            "pipeline": pipeline,
+            "output": output,
+            "at": places.get((pipeline, output)),
+            "staged, because": why,
+            "what that means": COSTS,
+        }
         for pipeline, outputs in staged.items()
         for output, why in outputs.items()
     ]

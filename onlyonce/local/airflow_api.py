@@ -124,7 +124,7 @@ class AirflowApi:
                 errors = self.import_errors()
                 reason = errors[0]["stack_trace"].strip().splitlines()[-1] if errors else "no import error"
                 raise Retryable(
-                    f"Airflow has not parsed the DAG {dag_id} within {patience:.0f} s ({reason}).",
+                    f"Airflow has not parsed the DAG {dag_id} within {patience:.0f} s ({reason})",
                     data="nothing was started",
                     hint="look at <ONLYONCE_HOME>/logs/dag-processor.log",
                 )
@@ -179,7 +179,7 @@ class AirflowApi:
         while (state := self.run_state(dag_id, run_id)) not in FINAL_STATES:
             if time.monotonic() > end:
                 raise Retryable(
-                    f"The run {run_id} of {dag_id} is still {state} after {patience:.0f} s.",
+                    f"the run {run_id} of {dag_id} is still {state} after {patience:.0f} s",
                     data="it continues; what it has committed stays",
                     hint=f"look at {self.base_url}/dags/{dag_id}",
                 )

@@ -296,7 +296,7 @@ def stop(progress: Progress = _silent) -> None:
         processes.stop(rest, patience=5)
     if rest := processes.ours(home):
         raise Retryable(
-            f"Processes of Airflow do not end: {', '.join(str(process.pid) for process in rest)}.",
+            f"processes of Airflow do not end: {', '.join(str(process.pid) for process in rest)}",
             data="nothing is lost: what they did not commit will be done again",
             hint="wait until their disk or network answers, then run `onlyonce down` again",
         )

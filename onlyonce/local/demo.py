@@ -283,7 +283,7 @@ def _watch(api: AirflowApi, watched: list[Watched], out: Console) -> None:
                 return
             if time.monotonic() > end:
                 raise Retryable(
-                    f"The runs have not ended in {_PATIENCE_SECONDS / 60:.0f} minutes.",
+                    f"the runs have not ended in {_PATIENCE_SECONDS / 60:.0f} minutes",
                     data="they continue; what they have committed stays",
                     hint=f"look at {api.base_url}, or run the same command again",
                 )
@@ -342,7 +342,7 @@ def _check(api: AirflowApi, one: Watched, out: Console) -> None:
         out.print(f"[bold]The last lines of {one.dag_id}, task {task['task_id']}:[/bold]")
         out.print("\n".join(text.splitlines()[-_LOG_LINES:]), markup=False, soft_wrap=True)
     raise OnlyonceError(
-        f"The run {one.run_id} of {one.dag_id} failed; the lines above say why.",
+        f"The run {one.run_id} of {one.dag_id} failed; the lines above say why",
         data="what it committed stays; what it did not commit is not there at all",
         hint="fix what the lines name, then run the same command again",
     )

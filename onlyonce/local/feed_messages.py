@@ -21,6 +21,7 @@ from onlyonce.api.sources import PubSub
 from onlyonce.core.errors import Refused, Retryable
 from onlyonce.local import feed as local_feed
 from onlyonce.sources import pubsub
+from onlyonce.unexpected import not_installed
 
 AT_ONCE = 500
 """Messages of one request; Pub/Sub takes 1000, and 10 MB."""
@@ -170,9 +171,7 @@ def _producer(source: Kafka) -> Any:
     try:
         from confluent_kafka import KafkaException, Producer
     except ImportError as error:
-        raise Refused(
-            "the package confluent-kafka is not installed", hint="pip install 'onlyonce-pipelines[kafka]'"
-        ) from error
+        raise not_installed("confluent_kafka") from error
     client = Producer(
         {
             "bootstrap.servers": source.servers, "enable.idempotence": True, "compression.type": "lz4", "linger.ms": 50,

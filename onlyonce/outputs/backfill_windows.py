@@ -264,7 +264,7 @@ def backfilled_sessions(
     )
     last = wanted.agg(F.max(F.unix_micros(f"{OO_WINDOW}.end")).alias("end")).collect()[0].end
     if last is not None and (closed is None or last > closed):
-        raise backfill_rules.still_open(root.name, widened, last, closed)
+        raise backfill_rules.still_open(context.instance, root.name, widened, last, closed)
     return Backfilled(inside, widened, _counted(root, function.accepted_rows(context.pipeline, root, rows), widened))
 
 

@@ -21,7 +21,7 @@ from onlyonce.api.pipeline import Output, Pipeline
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.incarnations import SOURCE
 from onlyonce.context import RunContext
-from onlyonce.core import bisect
+from onlyonce.core import bisect, failures
 from onlyonce.core.errors import FunctionFails, Refused
 from onlyonce.core.records import RecordPlace
 from onlyonce.core.runs import first_line
@@ -95,7 +95,11 @@ MOST_LINES = 1_000_000
 
 
 def named(context: RunContext, root: Output, error: FunctionFails, met: list[Versions]) -> FunctionFails:
-    """Return the error with the record that causes it and the command that shows it. `met` holds the running batch."""
+    """Return the error with its function, the record that causes it and the command that shows it.
+
+    `met` holds the running batch.
+    """
+    error = of_function(context.pipeline, root, error)
     if not met:
         return error
     received = Batches(context.database).received(context.instance, met[0].after, met[0].upto)
@@ -104,7 +108,7 @@ def named(context: RunContext, root: Output, error: FunctionFails, met: list[Ver
 
 @contextmanager
 def searched(context: RunContext, root: Output, rows: Callable[[], DataFrame]) -> Iterator[None]:
-    """Run the block, and add to an error of the user's function the record, among these rows, at which it fails.
+    """Run the block, and add to an error of the user's function its name, and the record among these rows.
 
     An error of Spark is translated first.
     """
@@ -114,7 +118,13 @@ def searched(context: RunContext, root: Output, rows: Callable[[], DataFrame]) -
         found = translate(error)
         if not isinstance(found, FunctionFails):
             raise
-        raise _among(context, root, found, rows()) from error
+        raise _among(context, root, of_function(context.pipeline, root, found), rows()) from error
+
+
+def of_function(pipeline: Pipeline, root: Output, error: FunctionFails) -> FunctionFails:
+    """Return the error with the functions that make the output's rows: one of them has failed."""
+    asked = [name for one in (*pipeline.upstream(root), root) for name in (*one.functions, one.reject) if name]
+    return failures.fails_in(pipeline.name, root.name, list(dict.fromkeys(asked)), error)
 
 
 def _among(context: RunContext, root: Output, error: FunctionFails, rows: DataFrame) -> FunctionFails:

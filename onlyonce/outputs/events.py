@@ -80,7 +80,7 @@ def closed_part(database: Database, instance: str, output: Output, span: Span) -
     assert output.window is not None
     closed = Backfills(database).reach(instance, output.name).closed_until(output)
     try:
-        return backfill_rules.closed_part(output.name, output.window, span, closed, open_rows=False)
+        return backfill_rules.closed_part(instance, output.name, output.window, span, closed, open_rows=False)
     except backfill_rules.OpenWindows:
         return None
 

@@ -29,6 +29,7 @@ from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.drivers import LongRuns
 from onlyonce.commitlog.health import Views
 from onlyonce.commitlog.incarnations import Incarnations, SourceBatches
+from onlyonce.commitlog.outbox import OutboxRows
 from onlyonce.commitlog.units import Authorities
 from onlyonce.core import stored_names
 from onlyonce.core.batch import to_time
@@ -259,7 +260,20 @@ def main(argv: list[str]) -> Report:
             f"`onlyonce run {pipeline.name}` continues after them"
         )
         raise Interrupted(found) from None
-    return report(database, pipeline, instance, asked.run_id, skipped)
+    found = report(database, pipeline, instance, asked.run_id, skipped)
+    if not asked.dag_id:  # a DAG has a task that delivers
+        found.warnings.extend(_to_deliver(database, pipeline, instance))
+    return found
+
+
+def _to_deliver(database: Database, pipeline: Pipeline, instance: str) -> list[str]:
+    """Return which rows wait in the outbox, and the command that sends them."""
+    if not any(output.sink.is_external for output in pipeline.outputs):
+        return []
+    left = OutboxRows(database).rows_about("left_over", instance)
+    waiting = {row["output"]: row["rows"] for row in left if row["state"] == "waiting"}
+    rows = ", ".join(f"{number:,} of {output}" for output, number in waiting.items())
+    return [f"rows that wait in the outbox: {rows}. `onlyonce deliver {instance}` sends them"] if rows else []
 
 
 def arguments(argv: list[str]) -> Namespace:

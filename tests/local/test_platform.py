@@ -111,7 +111,7 @@ def test_a_taken_port_is_refused_before_anything_starts(api: AirflowApi, home: P
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", settings.airflow_port()))
         taken.listen()
-        with pytest.raises(Refused, match=f"Port {settings.airflow_port()} .* is taken") as refusal:
+        with pytest.raises(Refused, match=f"port {settings.airflow_port()} .* is taken") as refusal:
             platform.up()
     assert "ONLYONCE_AIRFLOW_PORT" in refusal.value.hint
     assert not postgres.is_running()

@@ -88,7 +88,7 @@ def test_a_taken_port_is_refused(running: Path) -> None:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", settings.pg_port()))
         taken.listen()
-        with pytest.raises(Refused, match=f"Port {settings.pg_port()} .* is taken") as refusal:
+        with pytest.raises(Refused, match=f"port {settings.pg_port()} .* is taken") as refusal:
             postgres.start()
     assert "ONLYONCE_PG_PORT" in refusal.value.hint
 

@@ -71,6 +71,6 @@ def test_a_taken_port_is_one_line_that_names_port_owner_and_variable() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(Refused) as refusal:
             processes.require_free_port(port, "the test", "ONLYONCE_TEST_PORT")
-    assert f"Port {port} on 127.0.0.1, wanted for the test, is taken by" in refusal.value.what
+    assert f"port {port} on 127.0.0.1, wanted for the test, is taken by" in refusal.value.what
     assert f"process {os.getpid()}" in refusal.value.what
     assert "ONLYONCE_TEST_PORT=<port>" in refusal.value.hint

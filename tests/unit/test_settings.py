@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from onlyonce import settings
+from onlyonce import settings, unexpected
 from onlyonce.cli import app
 from onlyonce.cli.platform import page
 from onlyonce.core.errors import Refused
@@ -174,3 +176,23 @@ def test_a_home_that_can_not_be_made_is_refused(tmp_path: Path) -> None:
         settings.make_folder(tmp_path / "file" / "home")
 
     assert "ONLYONCE_HOME" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "code, below, refused",
+    [(errno.EACCES, True, True), (errno.EROFS, True, True), (errno.ENOENT, True, False), (errno.EACCES, False, False)],
+)
+def test_a_home_without_permission_is_refused_whatever_needs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, below: bool, refused: bool
+) -> None:
+    """Running the command again does not help; a file elsewhere may be the function's own."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    file = tmp_path / "home" / "tmp" if below else tmp_path / "elsewhere"
+
+    found = unexpected.told(OSError(code, os.strerror(code), str(file)))
+
+    assert (type(found) is Refused) == refused
+    if refused:
+        assert found.what == f"no permission for {file} in the platform's home: {os.strerror(code)}"
+        assert "ONLYONCE_HOME" in found.hint

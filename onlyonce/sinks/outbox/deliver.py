@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
@@ -365,11 +365,21 @@ def main(argv: list[str]) -> Report:
             except (Refused, Retryable) as error:
                 # If one endpoint is unreachable, the others don't wait.
                 problems.append(error)
-    told = _report(database, chosen, started, busy)
+    found = _report(database, chosen, started, busy)
     if problems:
-        log.warning("not all was delivered", **told.facts)
-        raise problems[0]
-    return told
+        raise undelivered(problems, found.facts) from problems[0]
+    return found
+
+
+def undelivered(problems: Sequence[OnlyonceError], left: Mapping[str, Any]) -> OnlyonceError:
+    """Return the first problem, which also says what is left in the outbox, and the other problems.
+
+    `left`: the number of rows by their state.
+    """
+    first, *others = problems
+    rows = ", ".join(f"{number:,} {state}" for state, number in left.items() if number)
+    data = [first.data, f"rows in the outbox now: {rows}" if rows else "", *(f"also: {one.what}" for one in others)]
+    return type(first)(first.what, data="; ".join(filter(None, data)), hint=first.hint)
 
 
 def _chosen(asked: Namespace) -> list[tuple[str, Pipeline]]:

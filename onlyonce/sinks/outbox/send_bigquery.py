@@ -22,10 +22,12 @@ from pyarrow import json as arrow_json
 from urllib3.exceptions import NewConnectionError
 
 from onlyonce import environment
+from onlyonce.api.declaration import declared_at
 from onlyonce.api.pipeline import BigQuery, BigQueryStream
-from onlyonce.core.delivery import Answer, Guarantee, Room, Row, Unsent, asked_pause, of_each, told
+from onlyonce.core.delivery import IN_OUTBOX, Answer, Guarantee, Room, Row, Unsent, asked_pause, of_each, told
 from onlyonce.core.errors import OnlyonceError, Refused, Retryable
 from onlyonce.failpoints import passing
+from onlyonce.unexpected import not_installed
 
 TYPES = {
     "STRING": pa.string(),
@@ -189,11 +191,7 @@ def opened_inserts(sink: BigQuery) -> Iterator[BigQuerySender]:
         from google.auth.exceptions import DefaultCredentialsError
         from google.cloud import bigquery
     except ImportError as error:
-        raise Refused(
-            "the package google-cloud-bigquery is not installed",
-            data="nothing was sent; its rows wait in the outbox",
-            hint="install onlyonce-pipelines[bigquery] where `onlyonce deliver` runs",
-        ) from error
+        raise not_installed(sink.package, declared_at(sink), IN_OUTBOX, " where `onlyonce deliver` runs") from error
     # The emulator's variable is Google's own. Anonymous credentials are only for the emulator.
     credentials = AnonymousCredentials() if environment.variable("BIGQUERY_EMULATOR_HOST") else None  # type: ignore[no-untyped-call]
     try:
@@ -201,7 +199,7 @@ def opened_inserts(sink: BigQuery) -> Iterator[BigQuerySender]:
     except DefaultCredentialsError as error:
         raise Refused(
             f"no credentials for BigQuery: {told(str(error))}",
-            data="nothing was sent; its rows wait in the outbox",
+            data=IN_OUTBOX,
             hint="set GOOGLE_APPLICATION_CREDENTIALS where `onlyonce deliver` runs",
         ) from error
     try:
@@ -451,11 +449,7 @@ def opened_stream(sink: BigQueryStream, streams: Streams) -> Iterator[BigQuerySt
         from google.cloud.bigquery_storage_v1 import BigQueryWriteClient
         from google.cloud.bigquery_storage_v1.services.big_query_write.transports import BigQueryWriteGrpcTransport
     except ImportError as error:
-        raise Refused(
-            "the package google-cloud-bigquery-storage is not installed",
-            data="nothing was sent; its rows wait in the outbox",
-            hint="install onlyonce-pipelines[bigquery] where `onlyonce deliver` runs",
-        ) from error
+        raise not_installed(sink.package, declared_at(sink), IN_OUTBOX, " where `onlyonce deliver` runs") from error
     emulator = environment.variable(EMULATOR)
     try:
         client = (
@@ -466,7 +460,7 @@ def opened_stream(sink: BigQueryStream, streams: Streams) -> Iterator[BigQuerySt
     except DefaultCredentialsError as error:
         raise Refused(
             f"no credentials for BigQuery: {told(str(error))}",
-            data="nothing was sent; its rows wait in the outbox",
+            data=IN_OUTBOX,
             hint="set GOOGLE_APPLICATION_CREDENTIALS where `onlyonce deliver` runs",
         ) from error
     target = BigQueryStreamTarget(sink, client, streams)

@@ -18,11 +18,13 @@ from typing import Any
 from uuid import uuid4
 
 from onlyonce import environment
+from onlyonce.api.declaration import declared_at
 from onlyonce.api.pipeline import KafkaSink
 from onlyonce.core import conversions, stored_names
-from onlyonce.core.delivery import Guarantee, Row, Unsent, told
+from onlyonce.core.delivery import IN_OUTBOX, Guarantee, Row, Unsent, told
 from onlyonce.core.durations import in_words
 from onlyonce.core.errors import CommitStateUnknown, InvariantBroken, Refused, Superseded
+from onlyonce.unexpected import not_installed
 
 TRANSACTION = "transaction.timeout.ms"
 ANSWER_SECONDS = 30.0
@@ -327,16 +329,12 @@ def opened_producer(sink: KafkaSink, deliverer: str) -> Iterator[KafkaTarget]:
     try:
         from confluent_kafka import KafkaException, Producer
     except ImportError as error:
-        raise Refused(
-            "the package confluent-kafka is not installed",
-            data="nothing was sent; its rows wait in the outbox",
-            hint="install onlyonce-pipelines[kafka] where `onlyonce deliver` runs",
-        ) from error
+        raise not_installed(sink.package, declared_at(sink), IN_OUTBOX, " where `onlyonce deliver` runs") from error
     connection = environment.variable(sink.connection)
     if connection is None:
         raise Refused(
             f"the environment variable {sink.connection} of a Kafka sink is not set",
-            data="nothing was sent; its rows wait in the outbox",
+            data=IN_OUTBOX,
             hint=f"set {sink.connection} to the brokers, host:port,…, where `onlyonce deliver` runs",
         )
     settings, patience = settings_of(connection), sink.timeout.total_seconds()

@@ -24,7 +24,7 @@ import httpx
 from onlyonce import environment
 from onlyonce.api.pipeline import Webhook
 from onlyonce.api.sinks import in_clear_text
-from onlyonce.core.delivery import Answer, Room, Row, Unsent, judge, of_each, told
+from onlyonce.core.delivery import IN_OUTBOX, Answer, Room, Row, Unsent, judge, of_each, told
 from onlyonce.core.errors import Refused
 
 PIECE = 16_384
@@ -185,7 +185,7 @@ def _secret(name: str) -> bytes:
     except ValueError:
         raise Refused(
             f"the environment variable {name} of a Webhook holds no secret of Standard Webhooks",
-            data="nothing was sent; its rows wait in the outbox",
+            data=IN_OUTBOX,
             hint="write it as whsec_ and Base64, of 24 to 64 bytes",
         ) from None
 
@@ -212,7 +212,7 @@ def opened_webhook(sink: Webhook, output: str) -> Iterator[WebhookSender]:
     if not _is_address(url):
         raise Refused(
             f"the environment variable {sink.connection} of a Webhook holds no http:// or https:// address",
-            data="nothing was sent; its rows wait in the outbox",
+            data=IN_OUTBOX,
             hint="write it as https://host/path",
         )
     headers = {"Accept-Encoding": "identity"}
@@ -220,7 +220,7 @@ def opened_webhook(sink: Webhook, output: str) -> Iterator[WebhookSender]:
         if in_clear_text(url):
             raise Refused(
                 f"a Webhook with a token ({sink.authorization}) has an address without encryption",
-                data="nothing was sent; its rows wait in the outbox",
+                data=IN_OUTBOX,
                 hint="write the address as https://; http:// with a token is for this machine (localhost) alone",
             )
         headers["Authorization"] = variable(sink.authorization)
@@ -245,7 +245,7 @@ def variable(name: str) -> str:
     if value is None:
         raise Refused(
             f"the environment variable {name} of a Webhook is not set",
-            data="nothing was sent; its rows wait in the outbox",
+            data=IN_OUTBOX,
             hint=f"set {name} where `onlyonce deliver` runs",
         )
     return value.strip()

@@ -192,6 +192,29 @@ def test_status_shows_unread_input(five_files: Platform, capsys: pytest.CaptureF
     assert (row["pipeline"], row["state"], row["backlog_bytes"], row["backlog_records"]) == ("shop", "new", 150, None)
 
 
+def test_status_for_people_is_short(
+    five_files: Platform, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One column of unread input, with the number of files; why it is not known comes once, for all pipelines."""
+    operate.status()
+    waiting = capsys.readouterr()
+    for name in ("a", "b", "c", "d"):
+        five_files.sql(f"INSERT INTO onlyonce_private.pipelines (instance, pipeline) VALUES ('{name}', '{name}')")
+        five_files.sql(
+            "INSERT INTO onlyonce_private.incarnations (incarnation, instance, query, ordinal, checkpoint_id, kind) "
+            f"VALUES ('{name}/receive/1', '{name}', 'receive', 1, gen_random_uuid(), 'stream')"
+        )
+    operate.status()
+    others = capsys.readouterr()
+
+    assert "5 files, 150 bytes" in waiting.out
+    assert "backlog" not in waiting.out
+    assert "not known:" not in waiting.err
+    assert others.out.count("not known") == 4
+    [line] = [line for line in others.err.splitlines() if "not known" in line]
+    assert line.startswith("the unread input of a, b, c and 1 more is not known: not loaded: ")
+
+
 @pytest.fixture
 def stored(five_files: Platform) -> Platform:
     """The platform, once its sources were asked for alerts and metrics."""

@@ -14,12 +14,14 @@ import psycopg2
 import pytest
 
 from docs.generate import specification
+from onlyonce.api import load as declarations
 from onlyonce.api.pipeline import Webhook
 from onlyonce.commitlog import outbox
 from onlyonce.commitlog.outbox import OutboxRows
 from onlyonce.commitlog.removals import Retention
 from onlyonce.core.errors import Refused, Retryable, Superseded
 from onlyonce.database.statements import make_home
+from onlyonce.run import stream
 from onlyonce.sinks.outbox import deliver
 from tests.contract.conftest import Log
 from tests.contract.outboxes import Outbox, Row, ids, run_process, sales
@@ -397,6 +399,19 @@ def test_the_report_names_what_is_left_and_the_way_out(box: Outbox, declared: En
     assert deliver.main(["shop", "--retry-dead", "--output", "notify"]).warnings == []
     assert declared.ids() == ids(rows)
     assert box.log.rows("SELECT stage FROM onlyonce.lag WHERE stage LIKE '%/deliver'") == []
+
+
+def test_a_run_at_the_shell_says_which_rows_wait_and_what_sends_them(box: Outbox, declared: Endpoint) -> None:
+    """Only as long as some wait, and only for a pipeline that sends."""
+    shop = declarations.one("shop")
+    assert stream._to_deliver(box.log.database, shop, "shop") == []
+    box.put(sales(3))
+
+    assert stream._to_deliver(box.log.database, shop, "shop") == [
+        "rows that wait in the outbox: 3 of notify. `onlyonce deliver shop` sends them"
+    ]
+    deliver.main(["shop"])
+    assert stream._to_deliver(box.log.database, shop, "shop") == []
 
 
 def test_rows_of_a_bounded_run_are_sent_only_when_it_is_named(box: Outbox, declared: Endpoint) -> None:

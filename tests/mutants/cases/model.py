@@ -229,6 +229,24 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "windows-of-tomorrow-wait",
+        "a backfill of windows that begin after now ends with the code of one that is to be run again",
+        "onlyonce/core/backfill.py",
+        Always("ahead_of_now", "span.start <= now"),
+        tests=(
+            "tests/unit/model/outputs/test_model_backfill.py::test_windows_that_begin_after_now_are_refused_for_good",
+        ),
+    ),
+    Mutant(
+        "function-without-its-name",
+        "a function that fails on rows of `events` is not named, and the next command is not either",
+        "onlyonce/core/failures.py",
+        Always("fails_in", "UNNAMED not in error.what"),
+        tests=(
+            "tests/unit/check/test_check.py::test_an_error_of_rows_names_the_function_and_the_command_that_continues",
+        ),
+    ),
+    Mutant(
         "half-a-commit",
         "what waits is cut within a commit of receive",
         "onlyonce/core/backfill.py",

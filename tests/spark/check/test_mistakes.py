@@ -17,6 +17,7 @@ from onlyonce import check, settings
 from onlyonce.api import load
 from onlyonce.cli import app
 from onlyonce.core.errors import FunctionFails
+from onlyonce.core.unrepeatable import COSTS
 from tests.support.platform import Platform
 
 pytestmark = pytest.mark.spark
@@ -159,17 +160,18 @@ def test_what_a_record_brings_is_told_with_the_line_the_record_and_the_command_t
 
     assert result.exit_code == FunctionFails.exit_code == 64, result.stderr
     what, data, hint = told(result)
-    assert what.startswith(f"{file.parent}/{module}.py:6: a function of yours fails on its rows: ZeroDivisionError"), (
-        what
-    )
+    place, function = f"{file.parent}/{module}.py:6", f"output each of shop: {module}:each"
+    assert what.startswith(f"{place}: {function} fails on its rows: ZeroDivisionError"), what
     byte = path.read_bytes().index(b'{"id":"7"')
     assert f"with the record id=7 alone, of batch shop/receive/1/0, read at {path}, byte {byte}" in what
-    assert "nothing of this batch was written" in data
+    assert "this batch is not committed; its records stay in the table `events`" in data
+    assert "onlyonce plan shop --yes" in hint
     assert "onlyonce trace shop 7 tells" in hint
     assert "onlyonce replay shop 0 --output each" in hint
     shown = runner.invoke(app, ["replay", "shop", "0", "--output", "each", "--pipelines", str(file)])
     assert shown.exit_code == 64
-    assert f"{module}.py:6" in shown.stderr
+    assert f"{module}.py:6: {function} fails" in shown.stderr
+    assert "  data: nothing was written" in shown.stderr
     mended = file.parent / f"{module}.py"
     mended.write_text(mended.read_text().replace("100 // cents", "100 - cents").replace("share", "rest"))
     mended.rename(file.parent / f"{module}_b.py")
@@ -178,6 +180,26 @@ def test_what_a_record_brings_is_told_with_the_line_the_record_and_the_command_t
     assert shown.exit_code == 0, shown.stderr
     assert len(re.findall('"rest":', shown.stdout)) == len(SALES)
     assert platform.table("shop/each").empty
+
+
+@pytest.mark.slow
+def test_after_a_failure_on_rows_the_named_commands_continue_with_the_corrected_function(
+    platform: Platform, spark: Any, tmp_path: Path
+) -> None:
+    """The output keeps state of windows, so a run alone is refused; it has committed nothing before."""
+    file, module = write(tmp_path / "mine", 'F.sum("cents")', 'F.sum(share("cents"))')
+    platform.put("shop", "a.jsonl", SALES)
+    assert "onlyonce plan shop --yes" in told(run(file))[2]
+    corrected = (file.parent / f"{module}.py").read_text().replace('F.sum(share("cents"))', 'F.sum("cents")')
+    (file.parent / f"{module}_b.py").write_text(corrected)
+    file.write_text(file.read_text().replace(module, f"{module}_b"))
+
+    assert "onlyonce plan shop" in told(run(file))[2]
+    planned = runner.invoke(app, ["plan", "shop", "--yes", "--master", "local[2]", "--pipelines", str(file)])
+    assert planned.exit_code == 0, planned.stderr
+    closed = runner.invoke(app, ["run", "shop", "--close", "--master", "local[2]", "--pipelines", str(file)])
+    assert closed.exit_code == 0, closed.stderr
+    assert platform.table("shop/per_shop")["cents"].tolist() == [sum(n - 7 for n in range(10))]
 
 
 @pytest.mark.slow
@@ -198,7 +220,7 @@ def test_a_bounded_run_and_a_backfill_name_the_record_as_a_stream_does(
         result = runner.invoke(app, [*asked, *arguments])
         assert result.exit_code == 64, result.stderr
         what, _, _ = told(result)
-        assert f"{module}_b.py:6: a function of yours fails on its rows: ZeroDivisionError" in what
+        assert f"{module}_b.py:6: output per_shop of shop: {module}_b:per_shop fails on its rows: ZeroDiv" in what
         assert "with the record id=7 alone" in what
 
 
@@ -257,7 +279,7 @@ def test_what_is_staged_is_said_with_its_reason(platform: Platform, tmp_path: Pa
         result = runner.invoke(app, [command, "shop", "--json", "--pipelines", str(file)])
         assert result.exit_code == 0, result.stderr
         [row] = json.loads(result.stdout)["tables"]["staged before they are written"]
-        assert list(row.values()) == ["shop", "per_shop", "rand() draws a new value at each run"]
+        assert list(row.values()) == ["shop", "per_shop", f"{file}:8", "rand() draws a new value at each run", COSTS]
 
     file.write_text(file.read_text().replace("window=Fixed", "stable_input=False, window=Fixed"))
     what, _, hint = told(runner.invoke(app, ["check", "shop", "--pipelines", str(file)]))

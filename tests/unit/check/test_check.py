@@ -96,6 +96,19 @@ def test_an_error_of_rows_is_told_at_the_users_line() -> None:
     )
 
 
+def test_an_error_of_rows_names_the_function_and_the_command_that_continues() -> None:
+    """One function by its name; several as one of them. An error that names its function already stays."""
+    found = failures.fails("/team/mine.py:3", "KeyError: 'x'")
+    named = failures.fails_in("shop", "hourly", ["mine:hourly"], found)
+    assert named.what == "/team/mine.py:3: output hourly of shop: mine:hourly fails on its rows: KeyError: 'x'"
+    assert "events" in named.data
+    assert "onlyonce plan shop --yes" in named.hint
+    assert failures.fails_in("shop", "hourly", ["mine:a", "mine:b"], found).what.startswith(
+        "/team/mine.py:3: output hourly of shop: one of mine:a, mine:b fails on its rows"
+    )
+    assert failures.fails_in("shop", "daily", ["mine:daily"], named) is named
+
+
 def test_our_own_code_is_ours_where_a_link_leads_to_it(tmp_path: Path) -> None:
     """As in a home or an environment behind a link: the lines of an error are those of the path that Python came by."""
     (tmp_path / "onlyonce").symlink_to(Path(errors.OURS))

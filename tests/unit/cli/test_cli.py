@@ -393,9 +393,10 @@ def test_a_backfill_finds_a_pipeline_of_another_file(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     "start, stop, message",
     [
-        ("yesterday", "2013-01-02", "'yesterday' is no time"),
+        ("yesterday", "2013-01-02", "--from: 'yesterday' is no time"),
+        ("2013-01-02", "3.1.2013", "--to: '3.1.2013' is no time"),
         ("2013-01-02", "2013-01-02", "there is no window"),
-        ("2013-01-03", "2013-01-02", "--from must be before --to"),
+        ("2013-01-03", "2013-01-02", "--from 2013-01-03T00:00:00Z is after --to 2013-01-02T00:00:00Z"),
     ],
 )
 def test_a_backfill_of_no_interval_is_refused_before_anything_is_asked(
@@ -408,6 +409,7 @@ def test_a_backfill_of_no_interval_is_refused_before_anything_is_asked(
 
     assert result.exit_code == errors.Refused.exit_code
     assert message in result.stderr
+    assert "  data: nothing was read or written\n" in result.stderr
 
 
 @pytest.mark.parametrize("options, yes", [([], False), (["--yes"], True)])
@@ -704,3 +706,39 @@ def test_sql_that_is_refused_has_a_way_out_that_fits(code: str, way_out: str) ->
 
     assert refused.what == "the database refuses it: no luck"
     assert way_out in refused.hint
+
+
+COLUMNS = [
+    ("onlyonce.batches", "batch_id"), ("onlyonce.batches", "kept"), ("onlyonce.windows", "window_start"),
+    ("results.shop_per_hour", "shop"), ("results.shop_per_hour", "cents"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "what, statement, hint",
+    [
+        (
+            'column "nocol" does not exist', "select nocol from onlyonce.batches", "choose one of: batch_id, kept",
+        ),
+        (
+            "column b.kepd does not exist", "select b.kepd from onlyonce.batches b",
+            "did you mean 'kept'? choose one of: batch_id, kept",
+        ),
+        (
+            'relation "results.shop_per_huor" does not exist', "select * from results.shop_per_huor",
+            "did you mean 'results.shop_per_hour'? choose one of: results.shop_per_hour",
+        ),
+        (
+            'relation "batchs" does not exist', "select * from batchs",
+            "did you mean 'onlyonce.batches'? choose one of: onlyonce.batches, onlyonce.windows, results.shop_per_hour",
+        ),
+        (
+            'relation "results.zzz" does not exist', "select * from results.zzz",
+            "a result table is there from its first batch on; choose one of: results.shop_per_hour",
+        ),
+        ('missing FROM-clause entry for table "b"', "select b.kept from onlyonce.batches", ""),
+    ],
+)  # fmt: skip
+def test_an_unknown_name_in_sql_gets_the_similar_name_and_the_list(what: str, statement: str, hint: str) -> None:
+    """A column's list has the columns of the tables that the statement names, a table's those of its schema."""
+    assert shell.known_names(what, statement, COLUMNS) == hint

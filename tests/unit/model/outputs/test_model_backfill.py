@@ -15,6 +15,7 @@ from onlyonce.api.pipeline import Delta, Output, Postgres
 from onlyonce.asked import moment
 from onlyonce.core import backfill
 from onlyonce.core.backfill import Span, closed_part, rows_of, spans
+from onlyonce.core.batch import to_micros
 from onlyonce.core.errors import Refused, Retryable
 from onlyonce.core.windows import Fixed, Session, Sliding, Window, micros
 from onlyonce.outputs.backfill import chosen, span_of
@@ -68,7 +69,7 @@ def test_only_closed_windows_are_recomputed(window: Fixed | Sliding, start: int,
     """What is left of a span holds each closed window of it, and no open one."""
     span = Span(start, start + length)
     try:
-        part = closed_part("counts", window, span, closed, open_rows=False)
+        part = closed_part("shop", "counts", window, span, closed, open_rows=False)
     except Retryable:
         part = Span(start, start)
 
@@ -84,10 +85,36 @@ def test_open_windows_with_rows_are_refused_whole() -> None:
     span = Span(0, 10 * MINUTE)
 
     with pytest.raises(backfill.OpenWindows, match="are still open: closed are those that end by"):
-        closed_part("counts", fixed, span, 5 * MINUTE, open_rows=True)
-    assert closed_part("counts", fixed, span, 5 * MINUTE, open_rows=False) == Span(0, 5 * MINUTE)
+        closed_part("shop", "counts", fixed, span, 5 * MINUTE, open_rows=True)
+    assert closed_part("shop", "counts", fixed, span, 5 * MINUTE, open_rows=False) == Span(0, 5 * MINUTE)
     with pytest.raises(backfill.OpenWindows, match="none is closed yet"):
-        closed_part("counts", fixed, span, None, open_rows=False)
+        closed_part("shop", "counts", fixed, span, None, open_rows=False)
+
+
+def test_open_windows_are_told_in_one_time_format_with_the_command_that_helps() -> None:
+    """The pipeline is named, and only an end that lies after the span."""
+    noon = to_micros(datetime(2026, 1, 1, 12, tzinfo=UTC))
+    span = Span(noon, noon + 60 * MINUTE)
+
+    told = backfill.still_open("shop", "counts", span, span.stop, noon + 1)
+    assert told.what == (
+        "output counts: windows of 2026-01-01T12:00:00Z--2026-01-01T13:00:00Z are still open: "
+        "closed are those that end by 2026-01-01T12:00:00.000001Z"
+    )
+    assert "(onlyonce run shop; " in told.hint
+    later = backfill.still_open("shop", "counts", span, span.stop + MINUTE, None)
+    assert "13:00:00Z (the last ends at 2026-01-01T13:01:00Z) are still open" in later.what
+
+
+def test_windows_that_begin_after_now_are_refused_for_good() -> None:
+    """No run closes them today; those that have begun may close with the next run."""
+    span = Span(0, MINUTE)
+    waits = backfill.still_open("shop", "counts", span, span.stop, None)
+
+    assert backfill.ahead_of_now("shop", span, span.start, waits) is waits
+    ahead = backfill.ahead_of_now("shop", span, span.start - 1, waits)
+    assert (type(ahead), ahead.exit_code, ahead.data) == (Refused, 64, waits.data)
+    assert ahead.what.startswith("pipeline shop: the windows of 1970-01-01T00:00:00Z--1970-01-01T00:01:00Z begin after")
 
 
 def test_a_span_is_widened_to_what_reaches_into_it_and_to_what_reaches_into_that() -> None:
@@ -157,8 +184,10 @@ def test_only_an_increment_without_its_window_is_corrected() -> None:
 def test_what_is_wrong_with_an_interval_is_said() -> None:
     """An empty one, one without a zone, one that is no time."""
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    with pytest.raises(Refused, match="there is no window"):
+    with pytest.raises(Refused, match="--from and --to are both 2026-01-01T12:00:00Z: there is no window"):
         Span.of(noon, noon)
+    with pytest.raises(Refused, match="--from 2026-01-01T13:00:00Z is after --to 2026-01-01T12:00:00Z"):
+        Span.of(noon + timedelta(hours=1), noon)
     with pytest.raises(Refused, match="is no time"):
         moment("last Tuesday")
     assert moment("2013-01-31") == datetime(2013, 1, 31, tzinfo=UTC)
@@ -188,7 +217,7 @@ def test_a_day_without_a_zone_is_one_window_of_its_zone(zone: str, offset: timed
 def test_a_span_that_the_clock_skips_is_empty() -> None:
     """The wall clock shows no time from 2:00 to 3:00: 2:15 is the instant of 3:15, which is after 3:05."""
     window = output(Fixed(timedelta(days=1), timezone="Europe/Berlin"))
-    with pytest.raises(Refused, match="there is no window"):
+    with pytest.raises(Refused, match=r"--from 2026-03-29T02:15:00\+01:00 is after --to 2026-03-29T03:05:00\+02:00"):
         span_of([window], datetime(2026, 3, 29, 2, 15), datetime(2026, 3, 29, 3, 5))
 
 
@@ -227,5 +256,5 @@ def test_an_output_is_done_with_the_one_it_is_made_from() -> None:
 def test_a_session_is_judged_by_its_start() -> None:
     """Its end is known only when it is computed."""
     sessions = Session(timedelta(seconds=20))
-    assert closed_part("counts", sessions, Span(0, 100), 100, open_rows=False) == Span(0, 100)
-    assert closed_part("counts", sessions, Span(0, 100), 60, open_rows=False) == Span(0, 60)
+    assert closed_part("shop", "counts", sessions, Span(0, 100), 100, open_rows=False) == Span(0, 100)
+    assert closed_part("shop", "counts", sessions, Span(0, 100), 60, open_rows=False) == Span(0, 60)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.core.unrepeatable import LISTED, Found, Kind, because, declared_of, listed, staged_rows
+from onlyonce.core.unrepeatable import COSTS, LISTED, Found, Kind, because, declared_of, listed, staged_rows
 
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "stable-input.md"
 RAND = Found("rand()", "rand(1)", LISTED["Rand"])
@@ -52,10 +52,10 @@ def test_sparks_flag_counts_only_for_what_the_list_lacks() -> None:
 
 
 def test_a_report_has_no_table_of_nothing() -> None:
-    """Its rows name the pipeline, the output and the reason."""
-    assert staged_rows({"shop": {}}) == {}
-    [[row]] = staged_rows({"shop": {"sums": "rand() draws"}}).values()
-    assert list(row.values()) == ["shop", "sums", "rand() draws"]
+    """Its rows name the pipeline, the output, its line, the reason and what it costs."""
+    assert staged_rows({"shop": {}}, {}) == {}
+    [[row]] = staged_rows({"shop": {"sums": "rand() draws"}}, {("shop", "sums"): "p.py:7"}).values()
+    assert list(row.values()) == ["shop", "sums", "p.py:7", "rand() draws", COSTS]
 
 
 def test_each_reason_of_the_list_is_on_its_page() -> None:

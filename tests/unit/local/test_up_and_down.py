@@ -1,0 +1,72 @@
+"""`up` and `down` say it if there is nothing to do; messages about the machine look like all others."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from onlyonce.cli import app
+from onlyonce.core import errors
+from onlyonce.core.errors import OnlyonceError, Refused
+from onlyonce.local import platform, postgres, prerequisites
+
+runner = CliRunner()
+PACKAGE = Path(errors.OURS)
+KINDS = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, OnlyonceError)}
+
+
+def test_down_says_that_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a home, and with one whose server was never started."""
+    home = tmp_path / "home"
+    monkeypatch.setenv("ONLYONCE_HOME", str(home))
+    assert runner.invoke(app, ["down"]).stderr == f"nothing runs: there is no platform in {home}\n"
+    assert not home.exists()
+    home.mkdir()
+    assert runner.invoke(app, ["down"]).stderr == f"nothing runs of the platform in {home}\n"
+
+
+@pytest.mark.parametrize("options, what", [([], "the platform"), (["--no-airflow"], "PostgreSQL of the platform")])
+def test_up_says_that_it_runs_already(
+    options: list[str], what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing of it if it does not."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    login = platform.Login("http://127.0.0.1:8080", "admin", "secret", tmp_path / "password")
+    monkeypatch.setattr(platform, "up", lambda _: login)
+    monkeypatch.setattr(platform, "database", lambda _: None)
+    for runs in (True, False):
+        monkeypatch.setattr(platform, "is_up", lambda runs=runs: runs)
+        monkeypatch.setattr(postgres, "is_running", lambda runs=runs: runs)
+        said = runner.invoke(app, ["up", *options]).stderr
+        assert said == (f"{what} in {tmp_path} runs already\n" if runs else "")
+
+
+def test_what_a_machine_lacks_is_told_with_its_way_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What is missing in the first line, how to get it in the last one."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(Refused) as refused:
+        platform._require_machine()
+    assert refused.value.what == (f"Java 17 or later is missing: JAVA_HOME is {tmp_path}, where there is no bin/java")
+    assert refused.value.hint.startswith("apt-get install openjdk-17-jre-headless, ")
+    monkeypatch.setattr(prerequisites, "java_problem", lambda: "")
+    monkeypatch.setattr(prerequisites, "DISK_TO_RUN", 1e9)
+    with pytest.raises(Refused) as refused:
+        platform._require_machine()
+    assert refused.value.what.startswith("Too little disk: ")
+    assert refused.value.hint == "Make room, or work on another disk"
+
+
+def test_no_error_ends_with_a_full_stop() -> None:
+    """What happened is one line, in front of `data:` and `next:`."""
+    found = [
+        f"{path.relative_to(PACKAGE)}:{call.lineno}"
+        for path in PACKAGE.rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") in KINDS and call.args
+        if ast.unparse(call.args[0]).rstrip("'\"").endswith(".")
+    ]
+    assert found == []
