@@ -95,7 +95,7 @@ class Fixed:
             raise Refused(
                 f"Fixed(size={in_source(self.size)}, timezone={self.timezone!r}): "
                 "the size is not a whole number of days",
-                hint="leave timezone out: only windows of whole days can follow a local clock; offset shifts others",
+                hint="leave timezone out: only windows of whole days can follow a local clock; offset= shifts others",
             )
 
     @property
