@@ -295,6 +295,7 @@ def asks_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows of the log are shown as they are."""
     monkeypatch.setattr("onlyonce.operate.unread.with_backlog", lambda rows, *_: rows)
     monkeypatch.setattr("onlyonce.operate.unread.of_pipelines", lambda rows, *_: rows)
+    monkeypatch.setattr("onlyonce.operate.unread.status_for_people", lambda rows: (rows, []))
 
 
 @pytest.mark.parametrize(
