@@ -13,15 +13,16 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from onlyonce import settings
 from onlyonce.api import functions as api_functions
 from onlyonce.api import identity, target_identity
 from onlyonce.api import pipeline as api_pipeline
-from onlyonce.api.declaration import declared_at
+from onlyonce.api.declaration import IN_DECLARATIONS, declared_at
 from onlyonce.api.pipeline import DeltaSource, Output, Pipeline, target, unknown
 from onlyonce.api.resolve import check_written, named
 from onlyonce.api.sources import Files
@@ -377,14 +378,28 @@ def _file_of(named: Path) -> Path | None:
     return Path(found.origin) if found and found.origin and Path(found.origin).is_file() else None
 
 
+class FromSource(SourceFileLoader):
+    """Compile a file each time.
+
+    Bytecode counts as current if the text has the same size and second of change: Python may run the text from before
+    an edit.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the code of the file's present text."""
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
 def _import(path: Path) -> ModuleType:
     # A user's transforms are in the folder of their declarations, or in the package that both belong to. The
     # reference pipelines are part of a package that is on the path already.
     for folder in {path.parent, above_package(path)} if path.parent != settings.ROOT / "jobs" else ():
         if str(folder) not in sys.path:
             sys.path.insert(0, str(folder))
-    spec = importlib.util.spec_from_file_location(f"{_package(path)}onlyonce_pipelines_{path.stem}", path)
-    if spec is None or spec.loader is None:
+    name = f"{_package(path)}{IN_DECLARATIONS}{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path, loader=FromSource(name, str(path)))
+    if spec is None or spec.loader is None or path.suffix != ".py":
         raise Refused(f"{path} is no Python file", hint="declarations are Python: PIPELINES = [Pipeline(…)]")
     module = importlib.util.module_from_spec(spec)
     # Registered by name only while it is read (a dataclass looks itself up there). Else cloudpickle would refer to its

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import itertools
 import linecache
+import os
+import py_compile
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -460,3 +462,14 @@ def test_error_names_the_line_of_the_option(write: Callable[..., Path], right: s
         declarations.load([path])
 
     assert refused.value.what.startswith(f"{path}:{line}: ")
+
+
+def test_declaration_is_compiled_from_its_source(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An edit within the second, with as many characters, is seen, though there is bytecode of the text before."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = write(text="")
+    for name in ("per_hour", "per_shop"):
+        path.write_text(LINES.replace('name="all"', f'name="{name}"'))
+        os.utime(path, (1_700_000_000,) * 2)
+        assert [output.name for output in declarations.load([path])["p"].outputs] == [name]
+        py_compile.compile(str(path))
