@@ -114,10 +114,6 @@ NO_SUCH_TABLE = ("42P01", "3F000")
 NO_SUCH_COLUMN = "42703"
 UNKNOWN = re.compile(r'(?P<kind>column|relation|schema) (?P<name>"[^"]+"|\S+) does not exist')
 """PostgreSQL's message for a name that it does not have."""
-COLUMNS = (
-    "SELECT table_schema, table_name, column_name FROM information_schema.columns "
-    "WHERE table_schema NOT IN ('pg_catalog', 'information_schema') ORDER BY 1, 2, ordinal_position"
-)
 ANY_FORMAT = ("down", "stop")
 """The commands that end a platform of another format."""
 
@@ -460,7 +456,7 @@ def _columns(url: str) -> Columns:
     from onlyonce.database.connect import Database
 
     with suppress(DBAPIError, OnlyonceError), Views.at_one_moment(Database(url, "onlyonce-reader")) as views:
-        return [(f"{row['table_schema']}.{row['table_name']}", row["column_name"]) for row in views.free(COLUMNS)]
+        return [(row["table"], row["column"]) for row in views.rows("columns_there")]
     return []
 
 

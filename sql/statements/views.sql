@@ -245,3 +245,8 @@ WHERE b.instance = :instance AND b.query = 'receive' AND b.state = 'committed' A
   AND EXISTS (SELECT 1 FROM onlyonce.record_ids c WHERE c.instance = b.instance
               AND c.bucket_start = to_timestamp(floor(extract(epoch FROM b.ingestion_time) / 600) * 600))
 ORDER BY b.committed_at DESC LIMIT :n
+
+-- columns_there --
+-- The columns that the role may read, for the hint at a name that is not there.
+SELECT table_schema || '.' || table_name AS "table", column_name::text AS "column" FROM information_schema.columns
+WHERE table_schema NOT IN ('pg_catalog', 'information_schema') ORDER BY 1, ordinal_position
