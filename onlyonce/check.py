@@ -471,7 +471,7 @@ def lacking_here(pipeline: Pipeline) -> dict[str, BaseException]:
         named += [(one.table, "", f"the lookup {one.name}'s") for one in pipeline.lookups(root).values()]
         for declared, subject, whose in named:
             try:
-                units.url_of(getattr(declared, "connection", None), whose)
+                units.url_of(getattr(declared, "connection", None), whose, declared.database_kind)
             except FileNotFoundError:
                 continue  # the platform was never started
             except Refused as error:

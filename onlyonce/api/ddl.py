@@ -60,6 +60,8 @@ OTHER_NAMES = {
     "float64": "double",
     "float32": "float",
     "int64": "long",
+    "integer64": "long",
+    "uint32": "long",
     "int32": "int",
     "uuid": "string",
     "object": "struct",

@@ -9,6 +9,7 @@ The types of values are checked from the annotations.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections import abc
@@ -172,37 +173,40 @@ def _refuse_other_classes(made: type, given: Mapping[str, Any]) -> None:
         for value in (given[option],) if values is None and option in given else values or ():
             if isinstance(value, allowed) and (bool in allowed or not isinstance(value, bool)):
                 continue
-            if value is getattr(made, option, None):  # its default, which `replace` passes on
+            if value is getattr(made, option, MISSING):  # its default, which `replace` passes on
                 continue
             if isinstance(value, type) and issubclass(value, allowed):
                 what, hint = "is the class itself", f"write {option}={value.__name__}(…)"
             else:
-                what, hint = f"must be {_listed(names)}", _meant(option, value, names)
+                what, hint = f"must be {_listed(names)}", _meant(made, option, value, names)
             raise Refused(f"{made.__name__}({option}={_short(value)}): {what}", hint=hint)
 
 
 def _short(value: Any) -> str:
     if isinstance(value, type):
         return value.__name__
-    return repr(value) if type(value).__module__ == "builtins" else f"{type(value).__name__}(…)"
+    plain = value is None or isinstance(value, str | int | float | tuple | list | dict)
+    return repr(value) if plain else f"{type(value).__name__}(…)"
 
 
 def _listed(names: tuple[str, ...]) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}" if names[1:] else names[0]
 
 
-def _meant(option: str, value: Any, names: tuple[str, ...]) -> str:
+def _meant(made: type, option: str, value: Any, names: tuple[str, ...]) -> str:
     """Return what a value of another type was probably meant to be, as a hint."""
     length = durations.meant(value)
     if "Fixed" in names and length:
         return f"did you mean {option}=Fixed({length})"
+    if names == FUNCTION:
+        return f"such as {option}='transforms:name' for a name in transforms.py; or import it, and give it itself"
     if kinds := [name for name in names if name[0].isupper() and name != WORDS[bool]]:
         similar = near(str(value).lower(), [kind.lower() for kind in kinds])
         found = next((kind for kind in kinds if kind.lower() == similar), None)
         return f"did you mean {option}={found}(…)" if found else f"for example {option}={kinds[0]}(…)"
-    if "a string" in names and value is not None:
+    if "a string" in names and isinstance(value, int | float | os.PathLike):
         return f"for example {option}={str(value)!r}"
-    return f"give {option} as {_listed(names)}, or leave it out"
+    return f"give {option} as {_listed(names)}" + (", or leave it out" if hasattr(made, option) else "")
 
 
 @cache
@@ -212,8 +216,11 @@ def _allowed(made: type) -> dict[str, tuple[tuple[type, ...], tuple[str, ...]]]:
     Left out: options that take any value, and lengths of time, whose refusal says more.
     """
     hints = get_type_hints(made)
-    options = [field.name for field in fields(made) if field.init]  # type: ignore[arg-type]
-    found = {option: list(_types(hints[option])) for option in options}
+    options = {field.name: field.type for field in fields(made) if field.init}  # type: ignore[arg-type]
+    found = {
+        option: [(str, FUNCTION[0])] if annotation == "Named" else list(_types(hints[option]))
+        for option, annotation in options.items()
+    }
     return {
         option: (tuple(kind for kind, _ in types), tuple(dict.fromkeys(name for _, name in types if name)))
         for option, types in found.items()
@@ -238,6 +245,7 @@ def _types(hint: Any) -> Iterator[tuple[type, str]]:
         yield kind, WORDS.get(kind, kind.__name__)
 
 
+FUNCTION = ("a function or class, or its import path 'module:name'",)
 WORDS: dict[type, str] = {
     str: "a string",
     int: "a whole number",

@@ -24,6 +24,7 @@ class DeclaredSink:
     replaces_open    one commit can replace the upserted rows of all open windows, so sessions may have early panes
     starts_over      the appended or upserted rows of an output with state can be computed again from the start
     package          the package that writes the rows, in `onlyonce deliver` if it sends them; empty if none is needed
+    database_kind    the kind of database that its `connection` names (`onlyonce.commitlog.units.KINDS`); empty if none
     not_in_names     the characters that the name of a column can't have
     not_in_crashtest why a crash test can't write to a copy of the target; empty if it can
     lookup_module    the module that reads a table of this kind as a lookup; empty if no lookup can
@@ -37,6 +38,7 @@ class DeclaredSink:
     replaces_open: ClassVar[bool] = False
     starts_over: ClassVar[bool] = False
     package: ClassVar[str] = ""
+    database_kind: ClassVar[str] = ""
     not_in_names: ClassVar[str] = ""
     not_in_crashtest: ClassVar[str] = ""
     lookup_module: ClassVar[str] = ""

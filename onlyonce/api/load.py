@@ -30,7 +30,7 @@ from onlyonce.core import errors, stored_names
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.file_names import Naming
 from onlyonce.core.locations import Location, Url
-from onlyonce.core.near_names import choose
+from onlyonce.core.near_names import choose, did_you_mean, near
 from onlyonce.core.ownership import Place
 from onlyonce.core.triggers import AfterRecords, AfterTime
 from onlyonce.core.windows import Fixed, Session, Sliding
@@ -464,8 +464,11 @@ def _hint(error: Exception, path: Path) -> str:
         return "declarations import the package now: from onlyonce import Pipeline, Output, Files, Delta, Fixed, …"
     if isinstance(error, ModuleNotFoundError):
         return f"correct the import; or install what brings {error.name} wherever onlyonce and Airflow run"
-    if isinstance(error, NameError) and error.name in sys.modules["onlyonce"].__all__:
-        return f"add it to the import: from onlyonce import {error.name}"
+    if isinstance(error, NameError):
+        known = sys.modules["onlyonce"].__all__
+        if error.name in known:
+            return f"add it to the import: from onlyonce import {error.name}"
+        return f"{did_you_mean(near(str(error.name), known))}define it in the file, or import it"
     return "correct the file"
 
 

@@ -389,6 +389,7 @@ class Postgres(DeclaredSink):
     """
 
     module = "onlyonce.sinks.postgres.sink_postgres"
+    database_kind = "postgresql"
     replaces_open = True
     starts_over = True
     lookup_module = "onlyonce.lookups.postgres_versions"
@@ -447,6 +448,7 @@ class MySQL(DeclaredSink):
 
     module = "onlyonce.sinks.mysql.sink_mysql"
     package = "pymysql"
+    database_kind = "mysql"
     not_in_crashtest = "MySQL, and a crash test has no server of it"
 
     table: str

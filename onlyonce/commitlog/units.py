@@ -306,27 +306,38 @@ class Elsewhere:
 
 
 MYSQL = "mysql://user:password@host:3306/database"
+KINDS = {"postgresql": ("PostgreSQL", "Postgres", EXAMPLE), "mysql": ("MySQL", "MySQL", MYSQL)}
+"""The kinds of a sink's database: its name, the class that declares it, and a URL."""
 
 
-def url_of(variable: str | None, whose: str = "a sink's") -> str:
+def url_of(variable: str | None, whose: str = "a sink's", kind: str = "") -> str:
     """Return the URL of a sink's or lookup's database: the platform's own, or the value of an environment variable.
 
-    Raise Refused.
+    Raise Refused if it is not set, or not the URL of a database of that kind, one of KINDS; empty: of any.
     """
     if variable is None:
         return settings.database_url()
     url = environment.variable(variable)
+    examples = [example for name, (_, _, example) in KINDS.items() if kind in ("", name)]
     if url is None:
         raise Refused(
             f"the environment variable {variable} of {whose} database is not set",
             data="nothing was read or written",
-            hint=f"set {variable} to the database's URL in the environment of the driver, like {EXAMPLE} or {MYSQL}",
+            hint=f"set {variable} to the database's URL in the environment of the driver, like {' or '.join(examples)}",
         )
     if not _is_known(url):
         raise Refused(
             f"the environment variable {variable} of {whose} database has no URL of PostgreSQL or MySQL",
             data="nothing was read or written",
-            hint=f"write it as {EXAMPLE}, or as {MYSQL}",
+            hint=f"write it as {', or as '.join(examples)}",
+        )
+    found = "mysql" if mysql.is_mysql(url) else "postgresql"
+    if kind not in ("", found):
+        name, declared, _ = KINDS[found]
+        raise Refused(
+            f"the environment variable {variable} of {whose} database has a URL of {name}",
+            data="nothing was read or written",
+            hint=f"write it as {examples[0]}; for {name} declare {declared}(…)",
         )
     return url
 
@@ -337,12 +348,14 @@ def _is_known(url: str) -> bool:
     return False
 
 
-def database_of(variable: str | None) -> Database:
-    """Return a sink's database, or with None the platform's, as a driver and its tasks reach it. Raise Refused.
+def database_of(variable: str | None, kind: str = "") -> Database:
+    """Return a sink's database, or with None the platform's, as a driver and its tasks reach it.
+
+    Raise Refused as `url_of`.
 
     Tasks use a pooler if a variable of the same name with the suffix `_POOLER` is set.
     """
-    url = url_of(variable)
+    url = url_of(variable, kind=kind)
     if variable is None:
         pooler = settings.database_pooler()
     else:

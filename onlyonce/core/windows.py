@@ -48,7 +48,7 @@ def known_zone(name: str) -> None:
         missing = "" if known else "this machine has no time zones: install the package tzdata. "
         raise Refused(
             f"Fixed(timezone={name!r}): no such time zone",
-            hint=f"{did_you_mean(close)}{missing}It is an IANA name, which has a city: 'Europe/Berlin'",
+            hint=did_you_mean(close).rstrip() or f"{missing}write an IANA name, which has a city: 'Europe/Berlin'",
         ) from error
 
 

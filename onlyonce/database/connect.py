@@ -135,7 +135,7 @@ def database_away(error: Exception, url: str | None = None) -> DatabaseAway:
     """
     return DatabaseAway(
         f"the database{f' at {address(url)}' if url else ''} did not answer: {first_line(error)}",
-        data="the open transaction was rolled back; nothing is half done",
+        data="nothing was read or written" if url else "the open transaction was rolled back; nothing is half done",
         hint=f"is the database up at that address? The address is in {_variable_of(url)}. Then run the same command "
         "again",
     )
@@ -256,9 +256,10 @@ def _postgres_engine(database: Database) -> Engine:
         url = make_url(database.url)
     except (ArgumentError, ValueError):  # neither names the setting, and their text may have the password
         raise Refused(
-            "the URL of a PostgreSQL can't be read",
+            f"the URL in {_variable_of(database.url)} can't be read",
             data="nothing was read or written",
-            hint=f"write it as {EXAMPLE}; a character of the password that has a meaning in URLs as %40 for @",
+            hint=f"write it as {EXAMPLE}, the port as a number, and a character of the password that has a meaning in "
+            "URLs as %40 for @",
         ) from None
     # Many rows of one statement are sent together (`do_many`), instead of each with its own round trip.
     return create_engine(

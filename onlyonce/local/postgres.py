@@ -441,8 +441,15 @@ def _await_answer(
     while run_as_account(account, binaries, ready).returncode:
         waited = time.monotonic() - began
         if server.poll() is not None or waited > _START_PATIENCE:
+            why = processes.last_line(_log(home))
+            if "Permissions should be" in why:
+                raise Refused(
+                    f"PostgreSQL does not start: others may enter the folder of its data, {_data(home)}",
+                    data="what was committed is still there",
+                    hint=f"chmod 700 {_data(home)}, then run the same command again",
+                )
             raise Retryable(
-                f"PostgreSQL did not start: {processes.last_line(_log(home))}",
+                f"PostgreSQL did not start: {why}",
                 data="what was committed is still there",
                 hint=f"look at {_log(home)}, then run the same command again",
             )

@@ -108,7 +108,7 @@ class _Spool:
 
 def url_of(lookup: Lookup) -> str:
     """Return the URL of the database with the table. Raise Refused if its variable is not set."""
-    return units.url_of(table_of(lookup).connection, f"the lookup {lookup.name}'s")
+    return units.url_of(table_of(lookup).connection, f"the lookup {lookup.name}'s", table_of(lookup).database_kind)
 
 
 def read_table(lookup: Lookup) -> Copy:

@@ -177,9 +177,10 @@ def after_invalid(pipeline: Pipeline, instance: str) -> str:
             "taken no record id"
         )
     return (
-        f"next: if the declaration is wrong, correct it. Then `onlyonce reprocess {instance} --invalid` says which of "
-        "these records it would take in again, and with --yes it does. If the records are wrong, correct them where "
-        f"they come from, and {as_new}"
+        f"next: if the declaration is wrong, correct it (`onlyonce plan {instance}` says if the pipeline can go on; "
+        "with another event_time or record_id it needs another name). Then "
+        f"`onlyonce reprocess {instance} --invalid` says which of these records it would take in again, and with --yes "
+        f"it does. If the records are wrong, correct them where they come from, and {as_new}"
     )
 
 

@@ -20,7 +20,6 @@ from sqlalchemy.exc import OperationalError
 
 from onlyonce import environment
 from onlyonce.api import sinks
-from onlyonce.api.declaration import declared_at
 from onlyonce.api.outputs import check_rows
 from onlyonce.api.pipeline import MySQL, Output, Pipeline
 from onlyonce.commitlog import units
@@ -250,15 +249,7 @@ def frame(pipeline: Pipeline, output: Output, instance: str) -> pd.DataFrame:
 
 def database_of(sink: MySQL) -> Database:
     """Return the database of the sink. Raise Refused if the variable is not set, or if it names another database."""
-    database = units.database_of(sink.connection)
-    if not mysql.is_mysql(database.url):
-        raise Refused(
-            f"{declared_at(sink)}the environment variable {sink.connection} of a MySQL sink names a database of "
-            "another kind",
-            data="nothing was read or written",
-            hint="write its URL as mysql://user:password@host:3306/database; for PostgreSQL declare Postgres(…)",
-        )
-    return database
+    return units.database_of(sink.connection, sink.database_kind)
 
 
 # The columns of a MySQL sink: their types in MySQL, and the JSON string that carries a row.

@@ -101,7 +101,7 @@ class PostgresWriter:
         assert isinstance(output.sink, Postgres)
         self._context, self._query, self._output, self._sink = context, query, output, output.sink
         self._authority = output.sink.connection or "platform"
-        self._database = query.driver.session(units.database_of(output.sink.connection))
+        self._database = query.driver.session(units.database_of(output.sink.connection, output.sink.database_kind))
         self._table = SinkTable(self._database, output, output.sink, context.target_suffix())
         self._units = PinnedUnits(self._database, output.name, query.driver.epoch)
 
@@ -343,7 +343,8 @@ def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types
     """
     assert isinstance(output.sink, Postgres)
     try:
-        table = SinkTable(Database(units.url_of(output.sink.connection)), output, output.sink, "")
+        url = units.url_of(output.sink.connection, kind=output.sink.database_kind)
+        table = SinkTable(Database(url), output, output.sink, "")
         there = table.there()
         table.check(schema)
     except FileNotFoundError:

@@ -261,3 +261,27 @@ def test_sink_without_its_package_is_found_without_spark(
     assert isinstance(error, Refused)
     assert re.fullmatch(rf"{__file__}:\d+: output there: the package py\w+ is not installed here", error.what)
     assert error.hint == f"pip install 'onlyonce-pipelines[{extra}]'"
+
+
+@pytest.mark.parametrize(
+    "sink, url, what, hint",
+    [
+        (Postgres(table="a.t", connection="MINE"), "mysql://me:mine@here/mine", "MySQL", "for MySQL declare MySQL(…)"),
+        (MySQL(table="t", connection="MINE"), "postgresql://me:mine@here/mine", "PostgreSQL", "declare Postgres(…)"),
+    ],
+)
+def test_database_of_another_kind_is_refused_before_it_is_asked(
+    monkeypatch: pytest.MonkeyPatch, sink: Postgres | MySQL, url: str, what: str, hint: str
+) -> None:
+    monkeypatch.setenv("MINE", url)
+    made = Pipeline(
+        name="p", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at",
+        outputs=Output(name="there", transform="m:f", sink=sink),
+    )  # fmt: skip
+
+    [error] = check.lacking_here(made).values()
+
+    assert isinstance(error, Refused)
+    assert error.what.endswith(f"the environment variable MINE of a sink's database has a URL of {what}")
+    assert hint in error.hint
+    assert "mine@" not in str(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from datetime import timedelta
 from typing import Any, assert_type
 
@@ -73,6 +73,17 @@ def test_value_of_another_type_is_refused_by_its_option(declared: type) -> None:
         assert option in refused.value.hint
 
 
+@pytest.mark.parametrize("declared", DECLARED)
+def test_nothing_in_place_of_a_value_is_refused_unless_it_is_the_default(declared: type) -> None:
+    """As what the option takes, and not by an error of Python's."""
+    for field in fields(declared):
+        if field.init and getattr(declared, field.name, ...) is not None:
+            with pytest.raises(Refused, match=rf"^{declared.__name__}\({field.name}=None\): must be ") as refused:
+                declared(**{field.name: None})
+            leave = "leave it out" in refused.value.hint
+            assert not leave or field.default is not MISSING or field.default_factory is not MISSING
+
+
 HOUR = timedelta(hours=1)
 MEANT: dict[str, tuple[dict[str, Any], str, str]] = {
     "a sink by its name": ({"sink": "delta"}, "sink='delta'): must be Delta, Postgres, ", "did you mean sink=Delta(…)"),
@@ -86,6 +97,13 @@ MEANT: dict[str, tuple[dict[str, Any], str, str]] = {
         {"stable_input": "yes"},
         "stable_input='yes'): must be True or False",
         "give stable_input as True or False",
+    ),
+    "none at all": ({"sink": None}, "sink=None): must be Delta, Postgres, ", "for example sink=Delta(…)"),
+    "no name": ({"name": None}, "name=None): must be a string", "give name as a string"),
+    "a module": (
+        {"transform": inspect},
+        "must be a function or class, or its import path",
+        "such as transform='transforms:name'",
     ),
     "a yes among numbers": ({"lookups": [True]}, "lookups=True): must be Lookup", "for example lookups=Lookup(…)"),
 }

@@ -332,7 +332,7 @@ def test_a_zone_of_the_same_continent_alone_is_no_guess() -> None:
     """Köln has no zone of its own, and Dublin is no misspelling of it."""
     with pytest.raises(Refused, match="no such time zone") as refusal:
         Fixed(DAY, timezone="Europe/Köln")
-    assert refusal.value.hint == "It is an IANA name, which has a city: 'Europe/Berlin'"
+    assert refusal.value.hint == "write an IANA name, which has a city: 'Europe/Berlin'"
 
 
 def test_each_part_of_an_alignment_is_in_the_text_that_a_declaration_is_known_by() -> None:
