@@ -111,7 +111,7 @@ def check_schemas(pipeline: Pipeline) -> None:
         except PySparkException as error:
             source = f", source {one.part.name}" if one.part else ""
             raise Refused(
-                f"{declared_at(pipeline)}pipeline {pipeline.name}{source}: Spark can't read the schema: "
+                f"{declared_at(pipeline, 'schema')}pipeline {pipeline.name}{source}: Spark can't read the schema: "
                 f"{first_line(error)}",
                 data=NOTHING,
                 hint="correct the schema; a name with other characters than a-z, 0-9 and _ needs `…` around it",
@@ -523,7 +523,8 @@ def unasked_brokers(pipeline: Pipeline) -> list[str]:
 def string_event_times(pipeline: Pipeline) -> list[str]:
     """Return which event times are declared as strings. A record is invalid if its string is not ISO 8601."""
     return [
-        f"{declared_at(pipeline)}pipeline {pipeline.name}{f', source {one.part.name}' if one.part else ''}: "
+        f"{declared_at(pipeline, 'event_time')}pipeline {pipeline.name}"
+        f"{f', source {one.part.name}' if one.part else ''}: "
         f"event_time={one.event_time!r} is a string: a record is invalid if it is not ISO 8601, like "
         f"2026-01-31T10:00:00Z. Name another column if it holds no times{_or_a_timestamp(one)}"
         for one in each_input(pipeline)

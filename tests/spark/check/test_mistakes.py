@@ -72,9 +72,9 @@ class Mistake:
 D, T = "mine.py", "functions"
 MISTAKES: dict[str, Mistake] = {
     "misspelled column": Mistake('"cents").al', '"cent").al', f"{T}:10", "asks for the column 'cent'", "did you mean 'cents'? choose one of: "),
-    "wrong type": Mistake("cents long", "cents itn", f"{D}:4", "type 'itn', which Spark does not have", "did you mean 'int'?"),
-    "missing comma": Mistake("shop string, at", "shop string at", f"{D}:4", "column shop is followed by 'at timestamp' without a comma", "put a comma before at"),
-    "a schema that only Spark can judge": Mistake("cents long", "cents long, size decimal(50,2)", f"{D}:4", "Spark can't read the schema", "correct the schema"),
+    "wrong type": Mistake("cents long", "cents itn", f"{D}:6", "type 'itn', which Spark does not have", "did you mean 'int'?"),
+    "missing comma": Mistake("shop string, at", "shop string at", f"{D}:6", "column shop is followed by 'at timestamp' without a comma", "put a comma before at"),
+    "a schema that only Spark can judge": Mistake("cents long", "cents long, size decimal(50,2)", f"{D}:6", "Spark can't read the schema", "correct the schema"),
     "a name that Delta can't have": Mistake('.alias("cents")', '.alias("cents (sum)")', f"{D}:11", "can't have the character ' '", ".alias('records')"),
     "missing window": Mistake(
         '        window=Fixed(timedelta(minutes=1)),\n        sink=Delta(write="upsert", keys=("shop", "window_start"))', "        sink=Delta()",
@@ -85,8 +85,8 @@ MISTAKES: dict[str, Mistake] = {
     "unreadable file": Mistake("PIPELINES = [", "PIPELINES = [[", f"{D}:4", "can't be loaded: SyntaxError", "correct the file"),
     "wrong path": Mistake("Files()", 'Files(inbox="/not/there")', f"{D}:5", "/not/there", "mkdir -p /not/there"),
     "import error": Mistake("import functions", "import functionz", f"{T}:1", "cannot import name 'functionz'", "module"),
-    "wrong function": Mistake("FUNCTIONS:per_shop", "FUNCTIONS:per_shp", f"{D}:8", "'per_shp'", "did you mean"),
-    "a type that the table has not": Mistake("", "", f"{D}:8", "column cents is bigint, but in ", "let the function give the table's type"),
+    "wrong function": Mistake("FUNCTIONS:per_shop", "FUNCTIONS:per_shp", f"{D}:9", "'per_shp'", "did you mean"),
+    "a type that the table has not": Mistake("", "", f"{D}:11", "column cents is bigint, but in ", "let the function give the table's type"),
 }  # fmt: skip
 
 

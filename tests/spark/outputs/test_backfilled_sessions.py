@@ -41,7 +41,7 @@ def test_a_session_that_reaches_out_of_the_span_is_whole(spark: SparkSession) ->
             "oo_frontier": F.lit(None).cast(events.FRONTIER),
         }
     )
-    context: Any = SimpleNamespace(pipeline=replace(SHOP, outputs=(OUTPUT,)), seen=NOTHING)
+    context: Any = SimpleNamespace(pipeline=replace(SHOP, outputs=(OUTPUT,)), instance="shop", seen=NOTHING)
     reach: Any = SimpleNamespace(closed_until=lambda _: START + 3_600_000_000)
     span = Span(START, START + 1)
 
@@ -101,7 +101,7 @@ def backfilled(
         rows, f"{SHOP.schema}, oo_ingestion_time timestamp, oo_frontier {events.FRONTIER}"
     ).withColumn("oo_event_time", F.col("at"))
     output = replace(OUTPUT, transform="tests.spark.outputs.test_backfilled_sessions:many")
-    context: Any = SimpleNamespace(pipeline=replace(SHOP, outputs=(output,)), seen=NOTHING)
+    context: Any = SimpleNamespace(pipeline=replace(SHOP, outputs=(output,)), instance="shop", seen=NOTHING)
     reach: Any = SimpleNamespace(closed_until=lambda _: START + closed * 1_000_000)
     span = Span(START + second * 1_000_000, START + second * 1_000_000 + 1)
     return span, backfill_windows.backfilled_sessions(context, output, span, span, reach, kept)
@@ -137,7 +137,7 @@ def test_a_session_of_maps_is_compared_with_itself_before(spark: SparkSession) -
         rows, f"{SHOP.schema}, oo_ingestion_time timestamp, oo_frontier {events.FRONTIER}"
     ).withColumn("oo_event_time", F.col("at"))
     output = replace(OUTPUT, transform="tests.support.shop_transforms:by_id")
-    context: Any = SimpleNamespace(pipeline=replace(SHOP, outputs=(output,)), seen=NOTHING)
+    context: Any = SimpleNamespace(pipeline=replace(SHOP, outputs=(output,)), instance="shop", seen=NOTHING)
     reach: Any = SimpleNamespace(closed_until=lambda _: START + 3_600_000_000)
     span = Span(START + 15_000_000, START + 15_000_001)
 

@@ -276,7 +276,7 @@ def test_open_session_is_read_from_its_start(
     })  # fmt: skip
     monkeypatch.setattr(events, "rows_as_of", lambda *_: kept)
     output = replace(open_sessions.SHOP.output("in_delta"), window=Session(timedelta(seconds=5)))
-    context: Any = SimpleNamespace(pipeline=replace(SHOP, outputs=(output,)), seen=NOTHING)
+    context: Any = SimpleNamespace(pipeline=replace(SHOP, outputs=(output,)), instance="shop", seen=NOTHING)
     noon = to_micros(NOON) or 0
     with ExitStack() as stack:
         start = None if first is None else noon + first * 1_000_000
