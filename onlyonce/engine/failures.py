@@ -110,8 +110,13 @@ _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
             "spark.executor.maxNumFailures allows, or a person or the cluster ended the application. Then run the "
             "same command again",
         )
-        # Of the current job, of the next job, and of any other call.
-        for mark in ("SparkContext was shut down", "SparkContext has been shutdown", "a stopped SparkContext")
+        # Of the current job, of the next job, of any other call, and of a plan whose session is gone.
+        for mark in (
+            "SparkContext was shut down",
+            "SparkContext has been shutdown",
+            "a stopped SparkContext",
+            'SparkPlan.session()" is null',
+        )
     ),
     (
         "JAVA_GATEWAY_EXITED",

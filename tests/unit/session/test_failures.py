@@ -31,6 +31,9 @@ TEXTS = {
         "maxNumFailures"),
     "an application that its cluster ended before the next job": (
         "java.lang.IllegalStateException: SparkContext has been shutdown", Retryable, "maxNumFailures"),
+    "a context that Spark ended, whose session is gone": (
+        'java.lang.NullPointerException: Cannot invoke "org.apache.spark.sql.classic.SparkSession.sparkContext()" because '
+        'the return value of "org.apache.spark.sql.execution.SparkPlan.session()" is null', Retryable, "maxNumFailures"),
     "a state folder that is gone": (
         "[STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY] Cannot restart\n" + PLACE, Refused,
         "onlyonce reset shop/per_shop"),
