@@ -86,7 +86,7 @@ fuzz: env ## ten million hostile lines by our readers and by an independent one;
 # Spark compiles its plans here (tests/support/jvm.py).
 test-all: export ONLYONCE_TEST_HALF := $(HALF)
 test-all: export ONLYONCE_TEST_COMPILED := 1
-test-all: env $(MADE)/broker $(MADE)/s3 $(MADE)/gcs $(MADE)/classes $(MADE)/programs ## what `make test` leaves out: the same promises in other cases. CI runs both
+test-all: env $(PARTS) $(MADE)/gcs ## what `make test` leaves out: the same promises in other cases. CI runs both
 	$(BIN)/pytest -q tests -m "whole and not slow" $(BESIDE)
 
 test-faults: export ONLYONCE_FAULT_RESULTS := tests/fault/results.json

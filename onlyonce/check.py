@@ -61,7 +61,7 @@ from onlyonce.outputs import function, open_sessions, query, results, windows
 from onlyonce.outputs.unrepeatable import found_in, shared
 from onlyonce.receive import events
 from onlyonce.sinks.targets import implementation
-from onlyonce.unexpected import extra_of
+from onlyonce.unexpected import extra_of, not_installed
 
 NOTHING = "nothing was read or written"
 
@@ -375,15 +375,14 @@ def check_tables(pipeline: Pipeline, output: Output, schema: StructType) -> None
 
     No-op if there is no table, or the sink has none. Raise DatabaseAway if a sink's database does not answer.
     """
+    whose = f"{declared_at(output.sink) or declared_at(output)}output {output.name}"
     try:
         types = implementation(output.sink).types_there(pipeline, output, schema)
     except Refused as error:  # a table that can't take the output, a variable that is not set, a wrong password
-        at = declared_at(output.sink) or declared_at(output)
-        named = f"output {output.name}: "
-        raise Refused(f"{at}{named}{error.what.removeprefix(named)}", data=error.data, hint=error.hint) from error
+        what = f"{whose}: {error.what.removeprefix(f'output {output.name}: ')}"
+        raise Refused(what, data=error.data, hint=error.hint) from error
     if types:
         wanted, there, where = types
-        whose = f"{declared_at(output.sink) or declared_at(output)}output {output.name}"
         column_types.refuse_other(whose, where, wanted, there, _simple(schema))
 
 
@@ -464,9 +463,8 @@ def lacking_here(pipeline: Pipeline) -> dict[str, BaseException]:
     for output in pipeline.outputs:
         root, sink = pipeline.root_of(output), output.sink
         if not sink.is_external and sink.package and not _is_installed(sink.package):
-            what = f"{declared_at(sink)}output {output.name}: the package {sink.package} is not installed here"
-            hint = f"pip install '{extra_of(sink.package)}'"
-            wrong.setdefault(root.name, Refused(what, data="nothing of this output was written", hint=hint))
+            at = f"{declared_at(sink)}output {output.name}: "
+            wrong.setdefault(root.name, not_installed(sink.package, at, "nothing of this output was written"))
         named = [] if sink.is_external or sink.is_own else [(sink, f"output {output.name}: ", "a sink's")]
         named += [(one.table, "", f"the lookup {one.name}'s") for one in pipeline.lookups(root).values()]
         for declared, subject, whose in named:

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from collections import abc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
 from datetime import datetime, timedelta
@@ -154,7 +154,7 @@ def declaration(cls: type[T]) -> type[T]:
                     raise Refused(f"{cls.__name__}: unknown option {option!r}", hint=choose(option, known))
                 options[option] = import_path(cls.__name__, option, value) if option in named else value
                 refuse_other_types(cls, {option: options[option]})
-                _refuse_other_classes(cls, {option: options[option]})
+                _refuse_other_classes(cls, option, options[option], several=option in several)
         if missing := [name for name in required if name not in options]:
             whose = f" {options['name']!r}" if options.get("name") else ""
             listed = " and ".join(f"`{name}`" for name in missing)
@@ -165,21 +165,21 @@ def declaration(cls: type[T]) -> type[T]:
     return made  # type: ignore[no-any-return]
 
 
-def _refuse_other_classes(made: type, given: Mapping[str, Any]) -> None:
+def _refuse_other_classes(made: type, option: str, given: Any, *, several: bool) -> None:
     """Raise Refused for the first value whose type is not one of its option's annotation."""
-    several = {field.name for field in fields(made) if is_several(field.type)}  # type: ignore[arg-type]
-    for option, (allowed, names) in _allowed(made).items():
-        values = as_tuple(given.get(option, ())) if option in several else None
-        for value in (given[option],) if values is None and option in given else values or ():
-            if isinstance(value, allowed) and (bool in allowed or not isinstance(value, bool)):
-                continue
-            if value is getattr(made, option, MISSING):  # its default, which `replace` passes on
-                continue
-            if isinstance(value, type) and issubclass(value, allowed):
-                what, hint = "is the class itself", f"write {option}={value.__name__}(…)"
-            else:
-                what, hint = f"must be {_listed(names)}", _meant(made, option, value, names)
-            raise Refused(f"{made.__name__}({option}={_short(value)}): {what}", hint=hint)
+    if option not in _allowed(made):
+        return
+    allowed, names = _allowed(made)[option]
+    for value in as_tuple(given) if several and given is not None else (given,):
+        if isinstance(value, allowed) and (bool in allowed or not isinstance(value, bool)):
+            continue
+        if value is getattr(made, option, MISSING):  # its default, which `replace` passes on
+            continue
+        if isinstance(value, type) and issubclass(value, allowed):
+            what, hint = "is the class itself", f"write {option}={value.__name__}(…)"
+        else:
+            what, hint = f"must be {_listed(names)}", _meant(made, option, value, names)
+        raise Refused(f"{made.__name__}({option}={_short(value)}): {what}", hint=hint)
 
 
 def _short(value: Any) -> str:

@@ -209,7 +209,7 @@ def check_loaded() -> None:
     for pipeline in pipelines.values():
         for output in with_function(pipeline.outputs):
             for name in output.functions:
-                check_written(name, _subject(output, name), at=_at(output), data=NOTHING_DONE, hint=IT_IS)
+                check_written(name, _subject(output, name), **_written_in(output), data=NOTHING_DONE, hint=IT_IS)
             if output.reject:
                 check_written(
                     output.reject,
@@ -243,7 +243,9 @@ def transform(output: Output) -> Callable[..., Any]:
 
 def function(output: Output, name: str) -> Callable[..., Any]:
     """Return one of the functions that an output names. Raise Refused."""
-    found: Callable[..., Any] = named(name, _subject(output, name), at=_at(output), data=NOTHING_DONE, hint=IT_IS)
+    found: Callable[..., Any] = named(
+        name, _subject(output, name), **_written_in(output), data=NOTHING_DONE, hint=IT_IS
+    )
     return found
 
 
@@ -258,7 +260,7 @@ def reject(output: Output) -> Callable[..., Any]:
     This imports the function's module, and so Spark. Raise Refused.
     """
     found: Callable[..., Any] = named(
-        output.reject, _subject_of_reject(output), at=declared_at(output, "reject"), data=NOTHING_DONE, hint=IT_IS
+        output.reject, _subject_of_reject(output), made=output, option="reject", data=NOTHING_DONE, hint=IT_IS
     )
     return found
 
@@ -271,7 +273,7 @@ def with_names(outputs: Iterable[Output]) -> list[Output]:
 def naming(output: Output) -> Naming:
     """Return the function that names an output's files; the output must have one. Raise Refused."""
     found: Naming = named(
-        output.sink.names, subject_of_names(output), at=declared_at(output.sink, "names"), data=NOTHING_DONE, hint=IT_IS
+        output.sink.names, subject_of_names(output), made=output.sink, option="names", data=NOTHING_DONE, hint=IT_IS
     )
     return found
 
@@ -296,9 +298,11 @@ def _subject(output: Output, name: str) -> str:
     return f"output {output.name}: the {what} {name!r}"
 
 
-def _at(output: Output) -> str:
-    made = output.stateful or output.join or output
-    return declared_at(made, "transform" if made is output else "processor" if output.stateful else None)
+def _written_in(output: Output) -> dict[str, Any]:
+    """Return the declaration and the option that name an output's function, as `resolve` takes them."""
+    if output.stateful:
+        return {"made": output.stateful, "option": "processor"}
+    return {"made": output.join} if output.join else {"made": output, "option": "transform"}
 
 
 def _subject_of_reject(output: Output) -> str:

@@ -17,6 +17,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from onlyonce.api.declaration import declared_at
 from onlyonce.api.messages import FROM_ENVIRONMENT
 from onlyonce.core import errors
 from onlyonce.core.errors import OnlyonceError, Refused
@@ -47,11 +48,11 @@ def own_class(text: str, group: str, **words: str) -> str:
     raise Refused(f"{what} among the entry points {group}", **words)
 
 
-def named(text: str, subject: str, *, at: str = "", **words: str) -> Any:
-    """Return what 'module:name' stands for; `at` is where the name is written ('file:line: ').
+def named(text: str, subject: str, *, made: object = None, option: str | None = None, **words: str) -> Any:
+    """Return what 'module:name' stands for.
 
-    Raise Refused, "`subject` is not there: …", with the caller's `data` and `hint`. If the module itself fails, the
-    error names the line in it instead of `at`.
+    Raise Refused, "`subject` is not there: …", with the caller's `data` and `hint`, and with the line of the
+    declaration `made`, or of its option, that has the name. If the module itself fails, the error names the line in it.
     """
     try:
         return pkgutil.resolve_name(text)
@@ -70,11 +71,13 @@ def named(text: str, subject: str, *, at: str = "", **words: str) -> Any:
         module, _, name = text.partition(":")
         names = [*vars(sys.modules[module])] if module in sys.modules else []
         words["hint"] = _guess(module, name, names) + words.get("hint", "")
-        raise Refused(f"{at}{subject} is not there: {error}", **words) from error
+        raise Refused(f"{declared_at(made, option)}{subject} is not there: {error}", **words) from error
 
 
-def check_written(text: str, subject: str, *, at: str = "", **words: str) -> None:
-    """Raise Refused if a name is not defined in its module's text. The module is not imported, so neither is Spark.
+def check_written(text: str, subject: str, *, made: object = None, option: str | None = None, **words: str) -> None:
+    """Raise Refused, as `named`, if a name is not defined in its module's text.
+
+    The module is not imported, so neither is Spark.
 
     The packages above the module are imported. A module without Python text passes, and a module that passes may
     still fail on import.
@@ -85,7 +88,7 @@ def check_written(text: str, subject: str, *, at: str = "", **words: str) -> Non
     except (ImportError, ValueError):
         found = None
     if found is None:
-        raise Refused(f"{at}{subject} is not there: no module {module!r}", **words)
+        raise Refused(f"{declared_at(made, option)}{subject} is not there: no module {module!r}", **words)
     if not found.origin or not found.origin.endswith(".py"):
         return
     try:
@@ -94,7 +97,8 @@ def check_written(text: str, subject: str, *, at: str = "", **words: str) -> Non
         raise Refused(f"{found.origin}:{error.lineno}: {subject} can't be imported: {error.msg}", **words) from error
     if name not in written and "*" not in written:
         hint = _guess(module, name, written) + words.get("hint", "")
-        raise Refused(f"{at}{subject} is not there: {found.origin} has no {name!r}", **words | {"hint": hint})
+        what = f"{declared_at(made, option)}{subject} is not there: {found.origin} has no {name!r}"
+        raise Refused(what, **words | {"hint": hint})
 
 
 def _names(text: str) -> set[str]:

@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 from onlyonce import asked, console, settings
 from onlyonce.api.pipeline import Pipeline, unknown
 from onlyonce.core.database_url import address
-from onlyonce.core.errors import DatabaseAway, OnlyonceError, Refused
+from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.near_names import choose, did_you_mean, near
 from onlyonce.core.runs import Interrupted, Report
 from onlyonce.engine.failures import ended_with
@@ -321,19 +321,15 @@ def read(work: Callable[[Views], list[console.Row]], by: Callable[[], str] = set
 
     from onlyonce.commitlog.health import Views
     from onlyonce.database import statements
-    from onlyonce.database.connect import READ_ONLY, Database
+    from onlyonce.database.connect import Database
 
     url = there(by)
     try:
-        with Views.at_one_moment(Database(url, "onlyonce-reader")) as views:
+        with Views.at_one_moment(Database(url, "onlyonce-reader", only_reads=True)) as views:
             statements.refuse_unused(views.connection)
             return work(views)
     except DBAPIError as error:
         raise _refused_by_database(error, url) from error
-    except (DatabaseAway, Refused) as error:
-        if isinstance(error.__cause__, DBAPIError) and getattr(error.__cause__.orig, "pgcode", None) == READ_ONLY:
-            raise _refused_by_database(error.__cause__) from error
-        raise
 
 
 def database_of_log() -> str:
@@ -459,7 +455,10 @@ def _columns(url: str) -> Columns:
     from onlyonce.commitlog.health import Views
     from onlyonce.database.connect import Database
 
-    with suppress(DBAPIError, OnlyonceError), Views.at_one_moment(Database(url, "onlyonce-reader")) as views:
+    with (
+        suppress(DBAPIError, OnlyonceError),
+        Views.at_one_moment(Database(url, "onlyonce-reader", only_reads=True)) as views,
+    ):
         return [(row["table"], row["column"]) for row in views.rows("columns_there")]
     return []
 

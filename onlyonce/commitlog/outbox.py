@@ -7,7 +7,7 @@ that has lost its lock stops at its next statement. Each attempt is noted before
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.core import stored_names
 from onlyonce.core.delivery import Answer, Row, next_state
-from onlyonce.core.errors import DatabaseAway, Refused
+from onlyonce.core.errors import Refused
 from onlyonce.database import locks
 from onlyonce.database.connect import Database, Session, Transactions, ask, do, one_transaction
 
@@ -53,9 +53,7 @@ def alone(database: Database, deliverer: Deliverer) -> Iterator[bool]:
     try:
         yield session.ask(lambda connection: locks.hold(connection, lock))
     finally:
-        with suppress(DatabaseAway):  # a session that is gone has no lock
-            session.ask(lambda connection: locks.release(connection, lock))
-        session.close()
+        locks.give_up(session, lock)
 
 
 class OutboxRows(Transactions):

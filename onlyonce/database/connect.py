@@ -194,6 +194,7 @@ class Database:
     of_task   whether this is how a task reaches it (`held_session`)
     any_format   whether sessions open in a database of another format too. Without it they are refused. Ending an old
                  platform needs no format, nor does looking up a table that another platform may have made
+    only_reads   whether its role is to read: a write that is refused is then the statement's fault, not the URL's
     """
 
     url: str = field(repr=False)
@@ -202,6 +203,7 @@ class Database:
     at_once: int = 4
     of_task: bool = False
     any_format: bool = False
+    only_reads: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "url", with_driver(self.url))
@@ -323,7 +325,7 @@ def transaction(database: Database) -> Iterator[Connection]:
             _roll_back(connection, begun)
             if is_away(error):
                 raise database_away(error) from error
-            if refusal := takes_no_writes(connection, error):
+            if not database.only_reads and (refusal := takes_no_writes(connection, error)):
                 raise refusal from error
             raise
         except psycopg2.OperationalError as error:

@@ -8,13 +8,15 @@ the row names the session. PostgreSQL lists a session until its process has ende
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Connection
 
-from onlyonce.database.connect import ask, do
+from onlyonce.core.errors import DatabaseAway
+from onlyonce.database.connect import Session, ask, do
 
 
 def wait(connection: Connection, name: str) -> None:
@@ -48,6 +50,13 @@ def release(connection: Connection, name: str) -> None:
     the connection is closed.
     """
     do(connection, "locks", "release", name=name)
+
+
+def give_up(session: Session, name: str) -> None:
+    """Give up a lock of a session, and end the session."""
+    with suppress(DatabaseAway):  # a session that is gone has no lock
+        session.ask(lambda connection: release(connection, name))
+    session.close()
 
 
 def forget(connection: Connection, instances: list[str]) -> None:

@@ -94,9 +94,7 @@ class Place:
 
     def leave(self) -> None:
         """Give up the lock."""
-        with suppress(DatabaseAway):  # a session that is gone has no lock
-            self._session.ask(lambda connection: locks.release(connection, stored_names.long_run_lock(self._instance)))
-        self._session.close()
+        locks.give_up(self._session, stored_names.long_run_lock(self._instance))
 
 
 def wait_for_turn(database: Database, instance: str, place: Place) -> bool:

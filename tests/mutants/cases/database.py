@@ -223,8 +223,8 @@ MUTANTS = (
     Mutant(
         "lock-left-to-the-server",
         "a deliverer gives up its lock only when the server has ended its session, so that the next one finds it taken",
-        "onlyonce/commitlog/outbox.py",
-        Delete("alone", "session.ask(lambda connection: locks.release(connection, lock))"),
+        "onlyonce/database/locks.py",
+        Replace("give_up", "session.ask(lambda connection: release(connection, name))", "None"),
         tests=(
             "tests/contract/database/test_sessions.py::test_lock_is_free_at_once_though_the_server_still_lists_the_session",
         ),
