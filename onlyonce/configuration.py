@@ -344,7 +344,7 @@ def _refused(error: ValidationError, file: Path | None, in_file: dict[str, Any])
     given = environment.variable(VARIABLES[name]) if by_variable else value
     where = VARIABLES[name] if by_variable else f"{name} in {file}"
     return Refused(
-        f"the setting {where} {'has another form' if secret else f'is {given!r}'}",
+        f"the setting {where} {'does not have the form that it needs' if secret else f'is {given!r}'}",
         data="nothing was read or written",
         hint=f"allowed is {allowed(name)}" + (f"; without it: {default}" if (default := default_of(name)) else ""),
     )

@@ -348,10 +348,15 @@ def _upstream(output: Output) -> str:
 def _pipelines_of(named: Path) -> list[Pipeline]:
     path = named if named.is_file() else _file_of(named)
     if path is None and named == settings.ROOT / "jobs" / "pipelines.py":  # nothing was named, and none was found
+        several = sorted(str(path.relative_to(Path.cwd())) for path in Path.cwd().glob("*/pipelines.py"))
         raise Refused(
-            f"{Path.cwd()} has no pipelines.py, and not exactly one of its folders has one",
+            f"{Path.cwd()} has several files pipelines.py: {', '.join(several)}"
+            if several
+            else f"neither {Path.cwd()} nor one of its folders has a file pipelines.py",
             data=NOTHING_DONE,
-            hint="run the command in the project's folder (`onlyonce init` makes one), or name the file: --pipelines "
+            hint=f"name one: --pipelines {several[0]}"
+            if several
+            else "run the command in the project's folder (`onlyonce init` makes one), or name the file: --pipelines "
             "or ONLYONCE_PIPELINES",
         )
     if path is None:

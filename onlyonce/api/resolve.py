@@ -7,11 +7,12 @@ checks what kind of object the name stands for.
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import pkgutil
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -70,7 +71,8 @@ def named(text: str, subject: str, *, made: object = None, option: str | None = 
             raise Refused(what, **words) from error
         module, _, name = text.partition(":")
         names = [*vars(sys.modules[module])] if module in sys.modules else []
-        words["hint"] = _guess(module, name, names) + words.get("hint", "")
+        guess = _similar_module(module) if isinstance(error, ModuleNotFoundError) else _guess(module, name, names)
+        words["hint"] = guess + words.get("hint", "")
         raise Refused(f"{declared_at(made, option)}{subject} is not there: {error}", **words) from error
 
 
@@ -88,7 +90,9 @@ def check_written(text: str, subject: str, *, made: object = None, option: str |
     except (ImportError, ValueError):
         found = None
     if found is None:
-        raise Refused(f"{declared_at(made, option)}{subject} is not there: no module {module!r}", **words)
+        hint = _similar_module(module) + words.get("hint", "")
+        what = f"{declared_at(made, option)}{subject} is not there: no module {module!r}"
+        raise Refused(what, **words | {"hint": hint})
     if not found.origin or not found.origin.endswith(".py"):
         return
     try:
@@ -117,6 +121,22 @@ def _names(text: str) -> set[str]:
 def _guess(module: str, name: str, names: Collection[str]) -> str:
     close = near(name, names)
     return did_you_mean(close and f"{module}:{close}")
+
+
+def _similar_module(module: str) -> str:
+    """Return the beginning of a hint that proposes a module: the first part that is not there is corrected."""
+    parts = module.split(".")
+    places: Iterable[str] | None = None  # of the top level
+    for at, part in enumerate(parts):
+        known = {one.name for one in pkgutil.iter_modules(places)} - sys.stdlib_module_names
+        if part not in known:
+            close = near(part, known)
+            return did_you_mean(close and ".".join([*parts[:at], close, *parts[at + 1 :]]))
+        try:
+            places = getattr(importlib.import_module(".".join(parts[: at + 1])), "__path__", ())
+        except Exception:  # the module is the user's and may raise anything on import
+            return ""
+    return ""
 
 
 # The environment variables that a declaration names for its secrets.

@@ -24,6 +24,7 @@ POLL_SECONDS = 1.0
 WIDE = 100
 """The columns of a terminal that has room for the time since a bar began, next to the time left."""
 BATCH_ENDS = ("batch committed", "backfill committed")
+ASKS, ASKED = "asks the source", "the source is asked for new input"
 MOST_OF_BATCH = 0.95
 """A batch that is not committed never counts as done, however far its estimate goes."""
 
@@ -160,6 +161,8 @@ class _Shown:
         """Take in a log line."""
         if event.get("event") == "stopping":
             self._progress.console.print(stopping(event), markup=False, soft_wrap=True)
+        if event.get("event") == ASKS:
+            self._progress.update(self._starting, description=ASKED)
         if (step := step_of(event)) is None:
             return
         with self._lock:
@@ -233,6 +236,8 @@ def lines(screen: Console) -> Callable[[Mapping[str, Any]], None]:
     def show(event: Mapping[str, Any]) -> None:
         if event.get("event") == "stopping":
             screen.print(stopping(event), markup=False, soft_wrap=True)
+        if event.get("event") == ASKS:
+            screen.print(ASKED, style="dim")
         warn(screen, event)
         step = step_of(event)
         if step is None or step.batch is not None:

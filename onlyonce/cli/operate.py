@@ -140,8 +140,8 @@ def inbox(
 
 @asking("drop")
 def drop(given: Any, words: list[str], as_json: bool) -> None:
-    """Remove a pipeline (a bounded run, an output) that is no longer declared: its rows in the log and its own
-    folder."""
+    """Remove a pipeline (a bounded run, an output) that is no longer declared, or a pipeline that has kept no record:
+    its rows in the log and its own folder."""
     there(settings.database_url)
 
     from onlyonce.operate import drop as dropper
@@ -309,6 +309,8 @@ def lag(pipeline: OnlyPipeline = None, pipelines: OnlyOfFiles = None, as_json: J
             console.console().print(line, markup=False, soft_wrap=True)
         rows = _unread().for_people(rows)
     give(rows, as_json, empty="no pipeline has run yet, and none is declared")
+    if not as_json and len({row["pipeline"] for row in rows}) > 1:
+        note("all columns of one pipeline: onlyonce lag PIPELINE; of all: --json")
 
 
 def _unread() -> Any:
@@ -428,9 +430,9 @@ def invalid(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles 
     from onlyonce.records import left_out
 
     known = declared(pipeline)
-    found = left_out.invalid(known, pipeline, limit)
-    _give_some(found, limit, as_json, blocks=True)
-    if found[0] and not as_json:
+    total, rows = left_out.invalid(known, pipeline, limit)
+    _give_some((total, left_out.with_lines(rows)), limit, as_json, blocks=True)
+    if total and not as_json:
         note(left_out.after_invalid(known, pipeline))
 
 

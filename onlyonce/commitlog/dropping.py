@@ -15,6 +15,7 @@ from uuid import UUID
 
 from psycopg2 import sql as identifiers
 
+from onlyonce.commitlog.incarnations import Declarations
 from onlyonce.commitlog.removals import Removals
 from onlyonce.commitlog.units import Authorities, Elsewhere
 from onlyonce.core import ownership, stored_names
@@ -135,6 +136,18 @@ class Dropped:
     parts: list[Parts] = field(default_factory=list)
     elsewhere: list[Elsewhere] = field(default_factory=list)
     rows: dict[str, int] = field(default_factory=dict)
+    nothing_kept: bool = False
+
+    def refuse_kept(self, name: str) -> None:
+        """Raise Refused if something was kept: a declared pipeline is dropped only before it has kept anything."""
+        if self.query is None and self.nothing_kept:
+            return
+        what = f"output {self.query} of {name}" if self.query else f"pipeline {name}"
+        raise Refused(
+            f"{what} is declared: its next run would begin it again",
+            data="nothing was removed",
+            hint="take it out of the file with the declarations first, then run the same command again",
+        )
 
     def of(self, instance: str) -> list[str]:
         """Return the incarnations of one instance."""
@@ -170,6 +183,7 @@ class Drops(Transactions):
             [Parts(**row._mapping) for row in ask(self.connection, "drop", "parts", instances=names, query=query)],
             Authorities(self.connection).remembered([row.incarnation for row in known]),
             dict(ask(self.connection, "drop", "rows", incarnations=[row.incarnation for row in known])[0]._mapping),
+            Declarations(self.connection).nothing_kept(name),
         )  # fmt: skip
 
     @one_transaction
@@ -178,9 +192,14 @@ class Drops(Transactions):
         return [row.instance for row in ask(self.connection, "drop", "known")]
 
     @one_transaction
-    def begin(self, name: str, query: str | None, leaves: Iterable[Left]) -> None:
-        """Remove a pipeline or query from the log. Raise Retryable if a driver has started."""
+    def begin(self, name: str, query: str | None, leaves: Iterable[Left], *, declared: bool) -> None:
+        """Remove a pipeline or query from the log. Raise Retryable if a driver has started.
+
+        Raise Refused if it is declared, and has kept something.
+        """
         found = self.look(name, query)
+        if declared:
+            found.refuse_kept(name)
         if found.at_work:
             raise Retryable(
                 f"a driver of {found.at_work[0]} has started", data="nothing was removed", hint="stop it first"

@@ -267,12 +267,24 @@ class Declarations(Transactions):
 
         A bounded run has no state from one batch to the next, so any declaration can finish it.
         """
-        changes.check_goes_on(now.query, incarnation.incarnation, self._changes(incarnation, now))
+        found = self._changes(incarnation, now)
+        nothing_kept = bool(found) and self.nothing_kept(now.instance)
+        changes.check_goes_on(now.query, incarnation.incarnation, found, nothing_kept=nothing_kept)
 
     @one_transaction
     def check_next(self, incarnation: Incarnation, now: Declared) -> None:
         """Raise Refused if the next incarnation of a query can't begin under a declaration: it needs another name."""
-        changes.check_next_incarnation(incarnation.incarnation, self._changes(incarnation, now))
+        found = self._changes(incarnation, now)
+        nothing_kept = bool(found) and self.nothing_kept(now.instance)
+        changes.check_next_incarnation(incarnation.incarnation, found, nothing_kept=nothing_kept)
+
+    @one_transaction
+    def nothing_kept(self, pipeline: str) -> bool:
+        """Return whether a pipeline and its bounded runs can start over: they have kept and written nothing.
+
+        False if it can't be known, or if the input can't be read again.
+        """
+        return bool(ask(self.connection, "drop", "nothing_kept", pipeline=pipeline)[0].nothing_kept)
 
     def _changes(self, incarnation: Incarnation, now: Declared) -> list[changes.Change]:
         last = ask(self.connection, "plan", "ran_under", incarnation=incarnation.incarnation)

@@ -237,8 +237,11 @@ def changes(query: str, before: Parts, after: Parts, *, stateless: bool = False)
     return list(_output_changes(query, before["outputs"], after["outputs"], stateless))
 
 
-def check_goes_on(query: str, incarnation: str, found: list[Change]) -> None:
-    """Raise Refused if a run under the existing incarnation would mix two declarations."""
+def check_goes_on(query: str, incarnation: str, found: list[Change], *, nothing_kept: bool = False) -> None:
+    """Raise Refused if a run under the existing incarnation would mix two declarations.
+
+    nothing_kept   whether the pipeline has kept nothing yet, so that it can start over under its name
+    """
     stops = [change for change in found if change.need.stops]
     if not stops:
         return
@@ -247,19 +250,22 @@ def check_goes_on(query: str, incarnation: str, found: list[Change]) -> None:
     raise Refused(
         _has_changed(first, incarnation),
         data=f"nothing was read or written. {first.why}",
-        hint=_other_name(pipeline)
+        hint=_other_name(pipeline, nothing_kept=nothing_kept)
         if any(change.need is Need.NAME for change in stops)
         else f"`onlyonce plan {pipeline}` says what it needs; with --yes it does it",
     )
 
 
-def check_next_incarnation(incarnation: str, found: list[Change]) -> None:
-    """Raise Refused if even a new incarnation would mix two declarations: what is new needs another name."""
+def check_next_incarnation(incarnation: str, found: list[Change], *, nothing_kept: bool = False) -> None:
+    """Raise Refused if even a new incarnation would mix two declarations: what is new needs another name.
+
+    `nothing_kept` as in `check_goes_on`.
+    """
     if renamed := [change for change in found if change.need is Need.NAME]:
         raise Refused(
             _has_changed(renamed[0], incarnation),
             data=f"nothing was changed; the target would have rows of both declarations. {renamed[0].why}",
-            hint=_other_name(incarnation.split("/")[0]),
+            hint=_other_name(incarnation.split("/")[0], nothing_kept=nothing_kept),
         )
 
 
@@ -273,8 +279,18 @@ def _has_changed(change: Change, incarnation: str) -> str:
     )
 
 
-def _other_name(pipeline: str) -> str:
+def _other_name(pipeline: str, *, nothing_kept: bool) -> str:
+    if nothing_kept:
+        return starts_over(pipeline)
     return f"put it back and choose another name for what is new, as `onlyonce plan {pipeline}` says"
+
+
+def starts_over(pipeline: str) -> str:
+    """Return how a pipeline that has kept nothing starts over under its name."""
+    return (
+        f"{pipeline} has kept no record yet, so it can start over under its name: `onlyonce drop {pipeline} --tables` "
+        "says what is removed, and with --yes it does it. The next run reads all input again"
+    )
 
 
 def _receive_changes(before: Parts, after: Parts) -> Iterator[Change]:

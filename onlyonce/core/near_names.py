@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
+_MOST_LISTED = 8
+
 
 def near(name: str, known: Collection[str], similarity: float = 0.6) -> str | None:
     """Return the known name that is most similar; None if none has the similarity, from 0 to 1."""
@@ -17,5 +19,12 @@ def did_you_mean(found: str | None) -> str:
 
 
 def choose(name: str, known: Collection[str], similarity: float = 0.6) -> str:
-    """Return the hint for a name that is not known: the most similar one, and all that there are."""
-    return f"{did_you_mean(near(name, known, similarity))}choose one of: {', '.join(known)}"
+    """Return the hint for a name that is not known: the most similar one, and all that there are.
+
+    Of a long list only the similar names are there, if one is.
+    """
+    found = near(name, known, similarity)
+    if found and len(known) > _MOST_LISTED:
+        others = [one for one in difflib.get_close_matches(name, known, 4, 0.4) if one != found]
+        return did_you_mean(found).strip() + (f" (or {', '.join(others)})" if others else "")
+    return f"{did_you_mean(found)}choose one of: {', '.join(known)}"

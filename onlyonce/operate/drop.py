@@ -1,5 +1,8 @@
 """Remove a pipeline, a bounded run, or one output of a pipeline: `onlyonce drop`. No Spark.
 
+What is declared is not removed, except a pipeline that has kept nothing: so it starts over with a corrected
+declaration, under its name.
+
 It removes the pipeline's rows in the log and its own folder: `events`, manifest, checkpoints, staged rows. Input,
 archive and the tables of its sinks stay; `--tables` removes the tables too. Without `--yes` it only reports what would
 be removed and what would stay. If it is killed, the same command finishes (docs/specification/drop.md).
@@ -41,16 +44,18 @@ log = structlog.get_logger()
 def main(argv: list[str]) -> Report:
     """Report what is removed and what stays, and with `--yes` remove it. A repeated call removes nothing more.
 
-    Raise Refused while the pipeline is declared, or if the variable of a sink's database is not set. Raise Retryable
-    while one of its drivers has a session.
+    Raise Refused while the pipeline is declared, unless it has kept no record and written no row, or if the variable of
+    a sink's database is not set. Raise Retryable while one of its drivers has a session.
     """
     asked = parse("drop", argv)
     logs.configure(job="drop")
     database = Database(settings.database_url(), "onlyonce-drop")
     migrate(database.url)
     declared = declarations.load(asked.pipelines)
-    _refuse_declared(declared, asked)
     found, before = Drops(database).look(asked.name, asked.output), Drops(database).left(asked.name, asked.output)
+    is_declared = _is_declared(declared.get(asked.name), asked.output)
+    if is_declared:
+        found.refuse_kept(asked.name)
     _refuse(found, asked)
     in_use = Targets(database).of_others([*found.instances, *(left.instance for left in before)])
     in_use |= {place for pipeline in declared.values() for place in targets(pipeline, pipeline.name)}
@@ -59,23 +64,15 @@ def main(argv: list[str]) -> Report:
         if in_database(place) or place.kind == "units":
             units.url_of(place.variable)  # refuse an unset variable before anything is removed
     if asked.yes:
-        Drops(database).begin(asked.name, asked.output, leaves)
+        Drops(database).begin(asked.name, asked.output, leaves, declared=is_declared)
         passing("drop-after-log")
         for left in leaves:
             _settle(database, left)
     return _report(asked, found, leaves, Drops(database).known())
 
 
-def _refuse_declared(declared: dict[str, Pipeline], asked: Namespace) -> None:
-    pipeline = declared.get(asked.name)
-    if pipeline is None or (asked.output and asked.output not in [output.name for output in pipeline.outputs]):
-        return
-    what = f"output {asked.output} of {asked.name}" if asked.output else f"pipeline {asked.name}"
-    raise Refused(
-        f"{what} is declared: its next run would begin it again",
-        data="nothing was removed",
-        hint="take it out of the file with the declarations first, then run the same command again",
-    )
+def _is_declared(pipeline: Pipeline | None, output: str | None) -> bool:
+    return pipeline is not None and (output is None or output in [one.name for one in pipeline.outputs])
 
 
 def _refuse(found: Dropped, asked: Namespace) -> None:

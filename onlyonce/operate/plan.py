@@ -29,7 +29,7 @@ from onlyonce.commitlog.removals import Removals
 from onlyonce.core import retention, stored_names
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import to_micros
-from onlyonce.core.changes import CONSEQUENCES, Change, Need, Parts, changes
+from onlyonce.core.changes import CONSEQUENCES, Change, Need, Parts, changes, starts_over
 from onlyonce.core.durations import in_words
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.runs import Report
@@ -267,6 +267,8 @@ def made(database: Database, pipeline: Pipeline) -> Plan:
     half = half_written_told(database, pipeline, going_on, begun_from_start)
     unknown += kept_state_told(pipeline.name, [last for last in going_on if last.query not in begun_from_start])
     todo = _todo(database, pipeline, incarnations, found, waiting)
+    if any(change.need is Need.NAME for change in found) and Declarations(database).nothing_kept(pipeline.name):
+        unknown.append(starts_over(pipeline.name))
     return Plan(pipeline.name, found, todo, unknown, half, check.kept_staged(pipeline))
 
 
@@ -279,7 +281,9 @@ def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: Namespace) 
         raise Refused(
             f"{names[0].part} of {pipeline.name} can't change under this name",
             data="nothing was done",
-            hint=f"{names[0].why}. Put it back, or declare the new one next to it",
+            hint=starts_over(plan.pipeline)
+            if Declarations(database).nothing_kept(plan.pipeline)
+            else f"{names[0].why}. Put it back, or declare the new one next to it",
         )
     if plan.half_written:
         raise Refused(plan.half_written[0], data="nothing was done; the committed units stay", hint=HINT)

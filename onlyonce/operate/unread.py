@@ -85,15 +85,27 @@ def in_words(stages: Sequence[Row], at_work: Collection[str]) -> list[str]:
     return lines
 
 
+OF_MANY = ("pipeline", "stage", "backlog_records", "catch_up_seconds", "system_lag_seconds", "slowest")
+"""The columns that are read first, if several pipelines are shown."""
+
+
 def for_people(stages: Sequence[Row]) -> list[Row]:
-    """Return the rows with unread input first, and seconds as lengths of time that people read."""
+    """Return the rows with unread input first, and seconds as lengths of time that people read.
+
+    The rows of several pipelines have the first columns only.
+    """
+    several = len({row["pipeline"] for row in stages}) > 1
     return [
         {
             name.removesuffix("_seconds"): roughly(float(row[name])) if _is_length(name, row[name]) else row[name]
-            for name in sorted(row, key=lambda name: (name not in ("pipeline", "stage"), name not in OF_BACKLOG))
+            for name in (OF_MANY if several else sorted(row, key=_order))
         }
         for row in stages
     ]
+
+
+def _order(column: str) -> tuple[bool, bool]:
+    return column not in ("pipeline", "stage"), column not in OF_BACKLOG
 
 
 def _is_length(column: str, value: Any) -> bool:

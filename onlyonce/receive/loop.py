@@ -151,6 +151,8 @@ def register(context: RunContext) -> int:
     query = context.open_query("receive")
     context.check_clock()
     now = datetime.now(UTC)
+    if context.looked_at is None and not context.pipeline.source.has_inbox:  # a broker may take half a minute to answer
+        query.log.info("asks the source")
     known = set(context.skipped)
     added = context.source().register(context.spark, query.driver, now, context.corrected)
     context.looked_at = now

@@ -6,6 +6,8 @@ one task of receive have the same frontier, so there are few.
 
 from __future__ import annotations
 
+import os
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Any
@@ -39,6 +41,7 @@ from onlyonce.core.stored_names import (
 )
 from onlyonce.core.windows import Chained, Fixed, Joined, Session, Window, micros, reach
 from onlyonce.database.connect import Database
+from onlyonce.sources import file_bytes
 from onlyonce.sources.record_id import from_hex
 from onlyonce.tables import opening, table_files
 
@@ -164,6 +167,49 @@ def invalid(pipeline: Pipeline, instance: str, limit: int) -> tuple[int, list[Ro
     return _rows(instance, INVALID, wanted, limit)
 
 
+_AT_A_BYTE = re.compile(r"(?P<file>.*), byte (?P<at>\d+)", re.DOTALL)
+_MOST_COUNTED = 256 * 2**20  # bytes of a file, less than a second
+
+
+def with_lines(rows: list[Row]) -> list[Row]:
+    """Return invalid records with the number of the line on which each begins, as an editor counts; None if not known.
+
+    It is known for a record of a local file that is still there and not compressed, in the first 256 MiB.
+    """
+    found = [_AT_A_BYTE.fullmatch(row["place"] or "") for row in rows]
+    wanted: dict[str, set[int]] = {}
+    for place in filter(None, found):
+        wanted.setdefault(place["file"], set()).add(int(place["at"]))
+    numbers = {
+        file: _line_numbers(file, sorted(at for at in ats if at < _MOST_COUNTED)) for file, ats in wanted.items()
+    }
+    lines = [numbers[place["file"]].get(int(place["at"])) if place else None for place in found]
+    return [_with_line(row, line) for row, line in zip(rows, lines, strict=True)]
+
+
+def _with_line(row: Row, line: int | None) -> Row:
+    items = list(row.items())
+    behind = list(row).index("place") + 1
+    return dict([*items[:behind], ("line", line), *items[behind:]])
+
+
+def _line_numbers(file: str, ats: list[int]) -> dict[int, int]:
+    """Return the line number of each of these bytes, in ascending order, with which a line of the file begins."""
+    numbers: dict[int, int] = {}
+    line, before, last = 1, 0, b"\n"
+    try:
+        with os.fdopen(file_bytes.opened_file(file), "rb") as content:
+            for at in ats:
+                while at > before and (piece := content.read(min(at - before, 2**20))):
+                    line += piece.count(b"\n")
+                    before, last = before + len(piece), piece[-1:]
+                if at == before and last == b"\n":
+                    numbers[at] = line
+    except OSError:  # it was moved or removed since
+        return {}
+    return numbers
+
+
 def after_invalid(pipeline: Pipeline, instance: str) -> str:
     """Return what to do with the invalid records of an instance."""
     source = pipeline.source
@@ -177,10 +223,9 @@ def after_invalid(pipeline: Pipeline, instance: str) -> str:
             "taken no record id"
         )
     return (
-        f"next: if the declaration is wrong, correct it (`onlyonce plan {instance}` says if the pipeline can go on; "
-        "with another event_time or record_id it needs another name). Then "
-        f"`onlyonce reprocess {instance} --invalid` says which of these records it would take in again, and with --yes "
-        f"it does. If the records are wrong, correct them where they come from, and {as_new}"
+        f"next: if the declaration is wrong, correct it (`onlyonce plan {instance}` says if the pipeline can go on). "
+        f"Then `onlyonce reprocess {instance} --invalid` says which of these records it would take in again, and with "
+        f"--yes it does. If the records are wrong, correct them where they come from, and {as_new}"
     )
 
 

@@ -26,6 +26,17 @@ SELECT instance, query, parts FROM onlyonce_private.declarations
 WHERE instance = ANY (:instances) AND query <> 'receive' AND (CAST(:query AS text) IS NULL OR query = :query)
 ORDER BY instance, query, first_seen_at
 
+-- nothing_kept --
+-- Whether a pipeline and its bounded runs have kept no record and written no row, have nothing half written, and can read
+-- all their input again. A sink's own database is not asked, and what was pulled is acknowledged: false for both.
+SELECT NOT EXISTS (SELECT FROM onlyonce.totals t WHERE t.pipeline = :pipeline AND (t.kept > 0 OR t.begun > 0))
+   AND NOT EXISTS (SELECT FROM onlyonce_private.incarnations l JOIN onlyonce_private.pipelines p USING (instance)
+                   WHERE p.pipeline = :pipeline
+                     AND (p.log_kept_from IS NOT NULL
+                          OR EXISTS (SELECT FROM onlyonce_private.units u WHERE u.incarnation = l.incarnation AND u.kind <> 'reference' AND u.rows > 0)
+                          OR EXISTS (SELECT FROM onlyonce_private.authorities a WHERE a.incarnation = l.incarnation)))
+   AND NOT EXISTS (SELECT FROM onlyonce_private.subscriptions s WHERE s.pipeline = :pipeline) AS nothing_kept
+
 -- rows --
 -- How many rows of the log would go.
 SELECT (SELECT count(*) FROM onlyonce_private.batches WHERE incarnation = ANY (:incarnations)) AS batches,

@@ -109,7 +109,7 @@ def test_the_environment_wins_over_the_file_and_the_file_over_the_default(
         ("spark_ui = 'perhaps'", "", ["spark_ui in", "is 'perhaps'", "true or false"]),
         ("shedule = 'none'", "", ["onlyonce.toml has 'shedule'", "did you mean 'schedule'?"]),
         ("home = ", "", ["onlyonce.toml can't be read"]),
-        ("database_url = 5", "", ["database_url in", "has another form"]),
+        ("database_url = 5", "", ["database_url in", "does not have the form that it needs"]),
     ],
 )
 def test_a_wrong_setting_is_told_in_three_lines(

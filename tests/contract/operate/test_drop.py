@@ -125,6 +125,45 @@ def test_what_is_declared_is_not_dropped(lived: Shop, declare: Callable[[str], N
     assert rows(lived.log) == before
 
 
+def test_a_pipeline_that_has_kept_nothing_starts_over_under_its_name(shop: Shop, log: Log) -> None:
+    """A declared one, after a run in which each record was invalid; an output alone is not dropped so."""
+    shop.receive(('{"id"', "the line is no JSON object"))
+    shop.die()
+    with pytest.raises(Refused, match="is declared"):
+        drop.main(["shop", "--output", "total", "--yes"])
+    assert Declarations(log.database).nothing_kept("shop")
+
+    report = drop.main(["shop", "--yes"])
+
+    assert report.facts["done"]
+    assert log.rows("SELECT count(*) FROM onlyonce_private.incarnations") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        "UPDATE onlyonce_private.batches SET kept = 1",
+        "UPDATE onlyonce_private.batches SET state = 'begun', committed_at = NULL, kept = NULL",
+        "UPDATE onlyonce_private.pipelines SET log_kept_from = now()",
+        "UPDATE onlyonce_private.units SET kind = 'data', rows = 1",
+        "INSERT INTO onlyonce_private.authorities SELECT incarnation, 'THEIRS' FROM onlyonce_private.incarnations",
+        "INSERT INTO onlyonce_private.subscriptions (subscription, pipeline) VALUES ('projects/p/subscriptions/s', 'shop')",
+    ],
+    ids=["a record", "half a batch", "an older log", "a row", "another database", "acknowledged messages"],
+)
+def test_what_may_have_kept_something_does_not_start_over(shop: Shop, log: Log, keep: str) -> None:
+    """Each place that may hold something of it is asked; what can't be asked, or read again, counts as kept."""
+    shop.receive(('{"id"', "the line is no JSON object"))
+    shop.die()
+    log.rows(f"{keep} RETURNING 1")
+    before = rows(log)
+
+    assert not Declarations(log.database).nothing_kept("shop")
+    with pytest.raises(Refused, match="is declared"):
+        drop.main(["shop", "--yes"])
+    assert rows(log) == before
+
+
 def test_what_has_a_driver_is_not_dropped(shop: Shop, declare: Callable[[str], None]) -> None:
     """A session of any of its queries counts; the way out is a command."""
     shop.receive(("a", at(0)))

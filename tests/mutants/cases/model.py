@@ -700,7 +700,7 @@ MUTANTS = (
         "hint-proposes-no-name",
         "the hint for a misspelt name lists all names and proposes none",
         "onlyonce/core/near_names.py",
-        Replace("choose", "did_you_mean(near(name, known, similarity))", "''"),
+        Replace("choose", "near(name, known, similarity)", "None"),
         tests=("tests/unit/declare/test_declare.py::test_an_unknown_name_is_answered_with_the_nearest",),
     ),
     Mutant(

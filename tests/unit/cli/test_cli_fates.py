@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -54,6 +55,27 @@ def test_late_rows_are_those_of_the_models_rule(window: Window) -> None:
         wanted |= {(at, end) for end in ends if is_late(known, window, micros(output.watermark_delay), time, end)}
     assert found == wanted
     assert wanted
+
+
+def test_an_invalid_record_has_the_line_of_an_editor(tmp_path: Path) -> None:
+    """By its byte, if the file is there, is not compressed, and a line begins with this byte."""
+    file, gone = tmp_path / "a, byte 3.csv", tmp_path / "gone.csv"
+    file.write_bytes(b"id\r\n" + "ä\n".encode() + b"\n3\n")
+    lines = {
+        f"{file}, byte {at}": line for at, line in ((0, 1), (4, 2), (5, None), (7, 3), (8, 4), (10, 5), (11, None))
+    }
+    lines |= {
+        f"{gone}, byte 0": None,
+        f"{file}, byte 4 of its content": None,
+        f"{file}": None,
+        "topic t, partition 0, offset 4": None,
+    }
+    rows = [{"reason": "r", "place": place, "raw": "x"} for place in reversed(lines)]
+
+    found = left_out.with_lines(rows)
+
+    assert {row["place"]: row["line"] for row in found} == lines
+    assert {tuple(row) for row in found} == {("reason", "place", "line", "raw")}
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ with watched("run-shop"):
     logs.configure(pipeline="shop")
     log = structlog.get_logger()
     os.write(2, b"Spark speaks\\n")  # as its JVM does, which has the descriptor and not sys.stderr
+    log.info("asks the source")
     log.info("to take in", records=40)
     log.info("batch committed", kept=30, duplicate=1)
     log.info("batch committed", windows=4)
@@ -92,7 +93,7 @@ def test_a_pipe_shows_a_line_for_each_step_and_no_log_line(tmp_path: Path) -> No
 
     [log] = (tmp_path / "logs").iterdir()
     assert done.stderr.splitlines() == [
-        f"log: {log}", "taken in: 0 of 40", "taken in: 31 of 40", "windows written: 4", "after"
+        f"log: {log}", "the source is asked for new input", "taken in: 0 of 40", "taken in: 31 of 40", "windows written: 4", "after"
     ]  # fmt: skip
     assert "Spark speaks" in log.read_text()
     assert "event='to take in'" in log.read_text()

@@ -80,11 +80,16 @@ def test_a_folder_without_a_project_is_named(monkeypatch: pytest.MonkeyPatch, tm
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
 
-    with pytest.raises(Refused, match=r"/empty has no pipelines\.py") as refused:
+    with pytest.raises(Refused, match=r"neither .*/empty nor one of its folders has a file pipelines\.py") as refused:
         declarations.load()
 
     assert "run the command in the project's folder" in refused.value.hint
     assert "site-packages" not in str(refused.value)
+    for name in ("a", "b"):
+        (tmp_path / "empty" / name).mkdir()
+        (tmp_path / "empty" / name / "pipelines.py").touch()
+    with pytest.raises(Refused, match=r"several files pipelines\.py: a/pipelines\.py, b/pipelines\.py"):
+        declarations.load()
 
 
 def test_classes_may_stand_in_a_file_with_declarations(write: Callable[..., Path]) -> None:
@@ -199,14 +204,23 @@ def test_transforms_lie_beside_their_declarations(write: Callable[..., Path]) ->
     assert found("rows") == "rows"
 
 
-@pytest.mark.parametrize("transform", ["not_there_at_all:raw", "json:not_there_at_all"])
-def test_a_transform_that_is_not_there_is_refused(transform: str) -> None:
-    """The message names output and function."""
+@pytest.mark.parametrize(
+    ("transform", "proposed"),
+    [
+        ("not_there_at_all:raw", None),
+        ("json:not_there_at_all", None),
+        ("onlyonce.conosle:raw", "onlyonce.console"),
+        ("onlyonec.console:raw", "onlyonce.console"),
+    ],
+)
+def test_a_transform_that_is_not_there_is_refused(transform: str, proposed: str | None) -> None:
+    """The message names output and function, and the module that is spelt alike."""
     output = Output(name="raw", transform=transform, sink=Delta())
     with pytest.raises(Refused, match=r"output raw: the transform .* is not there") as refusal:
         declarations.transform(output)
 
     assert "'module:function'" in refusal.value.hint
+    assert re.findall(r"did you mean '(.*)'\?", refusal.value.hint) == ([proposed] if proposed else [])
 
 
 WRITTEN = (
