@@ -247,11 +247,12 @@ def check_goes_on(query: str, incarnation: str, found: list[Change], *, nothing_
         return
     first = stops[0]
     pipeline = incarnation.split("/")[0]
+    by_name = any(change.need is Need.NAME for change in stops)
     raise Refused(
         _has_changed(first, incarnation),
-        data=f"nothing was read or written. {first.why}",
+        data="nothing was read or written" if nothing_kept and by_name else f"nothing was read or written. {first.why}",
         hint=_other_name(pipeline, nothing_kept=nothing_kept)
-        if any(change.need is Need.NAME for change in stops)
+        if by_name
         else f"`onlyonce plan {pipeline}` says what it needs; with --yes it does it",
     )
 

@@ -22,7 +22,7 @@ import structlog
 
 from onlyonce import logs, settings
 from onlyonce.api import load as declarations
-from onlyonce.api.pipeline import Pipeline
+from onlyonce.api.pipeline import Pipeline, each_input, folder
 from onlyonce.api.target_identity import targets
 from onlyonce.asked import parse
 from onlyonce.commitlog import units
@@ -68,7 +68,7 @@ def main(argv: list[str]) -> Report:
         passing("drop-after-log")
         for left in leaves:
             _settle(database, left)
-    return _report(asked, found, leaves, Drops(database).known())
+    return _report(asked, found, leaves, Drops(database).known(), _inputs(asked, declared.get(asked.name)))
 
 
 def _is_declared(pipeline: Pipeline | None, output: str | None) -> bool:
@@ -123,12 +123,22 @@ def _settle(database: Database, left: Left) -> None:
     log.info("dropped", place=left.place)
 
 
-def _report(asked: Namespace, found: Dropped, leaves: list[Left], known: list[str]) -> Report:
+def _inputs(asked: Namespace, pipeline: Pipeline | None) -> list[str]:
+    """Return the folders or objects of input that stay, as far as they are known without a declaration."""
+    if asked.output:
+        return []
+    if pipeline is None:
+        inbox = settings.inbox(asked.name)
+        return [str(inbox)] if inbox.is_dir() else []
+    return [str(folder(view)) for view in each_input(pipeline) if view.source.has_inbox]
+
+
+def _report(asked: Namespace, found: Dropped, leaves: list[Left], known: list[str], inputs: list[str]) -> Report:
     name = f"{asked.name}/{asked.output}" if asked.output else asked.name
     goes = [{"what": "rows of the log", "where": ", ".join(found.incarnations)}] if found.incarnations else []
     goes += [_told(left) for left in leaves if left.state == "going"]
     stays = [_told(left) for left in leaves if left.state == "left"]
-    stays += [{"what": "input", "where": str(settings.inbox(asked.name))}] if not asked.output else []
+    stays += [{"what": "input", "where": inbox} for inbox in inputs]
     title = f"{name}: dropped" if asked.yes else f"{name}: what a drop would take (add --yes)"
     warnings = []
     if not goes:
