@@ -109,8 +109,9 @@ def fails_in(pipeline: str, output: str, functions: Sequence[str], error: Functi
     return FunctionFails(
         error.what.replace(UNNAMED, f"output {output} of {pipeline}: {names}", 1),
         data="this batch is not committed; its records stay in the table `events` until the function works",
-        hint=f"fix the function; a retry before that gives the same error. Then: onlyonce plan {pipeline} --yes (it "
-        "starts the output again if that holds state of the old function), and the same command again",
+        hint="fix the function, or keep such records out by reject=; a retry before that gives the same error. Then: "
+        f"onlyonce plan {pipeline} --yes (it starts the output again if that holds state of the old function), and the "
+        "same command again",
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import AnalysisException, utils
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
@@ -62,16 +62,28 @@ _inside = 0
 
 
 @contextmanager
-def lines_known() -> Iterator[None]:
+def lines_known(spark: SparkSession) -> Iterator[None]:
     """Make PySpark note the user's line for each expression while the block runs.
 
-    Queries build their plans on threads of their own, so the last block that ends switches it off.
+    Queries build their plans on threads of their own, so the last block that ends switches it off. PySpark notes
+    nothing on a thread without an active session, so such a thread gets this one.
     """
+    sessions = _jvm_sessions(spark)
+    has_none = not sessions.getActiveSession().isDefined()
+    if has_none:
+        sessions.setActiveSession(spark._jsparkSession)
     _switched(+1)
     try:
         yield
     finally:
         _switched(-1)
+        if has_none:
+            sessions.clearActiveSession()
+
+
+def _jvm_sessions(spark: SparkSession) -> Any:
+    jvm: Any = spark._jvm
+    return jvm.org.apache.spark.sql.classic.SparkSession
 
 
 def _switched(by: int) -> None:
@@ -83,16 +95,16 @@ def _switched(by: int) -> None:
 
 
 @contextmanager
-def calling(whose: str, function: Callable[..., Any], columns: list[str]) -> Iterator[None]:
+def calling(whose: str, function: Callable[..., Any], rows: DataFrame) -> Iterator[None]:
     """Run the block, and raise an error in the function's code as the user's error.
 
-    `columns`: the columns that it gets.
+    `rows`: what the function gets.
     """
     try:
-        with lines_known():
+        with lines_known(rows.sparkSession):
             yield
     except CODE_ERRORS as error:
-        raise failures.error_of_code(whose, error, columns, errors.origin_of_function(function)) from error
+        raise failures.error_of_code(whose, error, rows.columns, errors.origin_of_function(function)) from error
 
 
 # Rejected records: the output's function `reject` returns a reason for each record, or null. A rejected record does not
@@ -122,7 +134,7 @@ def rejection_reason(pipeline: Pipeline, output: Output, rows: DataFrame) -> Col
         return F.lit(None).cast("string")
     function = load.reject(output)
     seen = rows.select(*map(quoted, [*pipeline.columns(), OO_EVENT_TIME, OO_INGESTION_TIME]))
-    with calling(f"output {output.name}: {output.reject}", function, seen.columns):
+    with calling(f"output {output.name}: {output.reject}", function, seen):
         given = function(seen)
         if not isinstance(given, Column):
             raise _refused(

@@ -156,7 +156,7 @@ def _of_function(output: Output, rows: DataFrame, lookups: Frames) -> DataFrame:
 
 
 def _called(output: Output, name: str, function: Callable[..., Any], rows: DataFrame, **given: DataFrame) -> DataFrame:
-    with calling(f"output {output.name}: {name}", function, rows.columns):
+    with calling(f"output {output.name}: {name}", function, rows):
         result: DataFrame = function(rows, **given)
     return result
 

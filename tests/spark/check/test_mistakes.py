@@ -146,6 +146,28 @@ SALES = [{"id": str(n), "shop": "x", "at": "2026-01-01T00:00:00Z", "cents": n - 
 """The one of id 7 can't be divided by."""
 
 
+def test_a_value_that_an_expression_cannot_take_is_told_with_its_line_and_the_record(
+    platform: Platform, spark: Any, tmp_path: Path
+) -> None:
+    """A cast, in a query's own thread: an error of Spark without the user's line is none of the function's."""
+    file, module = write(tmp_path / "mine", 'F.sum("cents")', 'F.sum(F.col("shop").cast("int"))')
+    functions = (file.parent / f"{module}.py").read_text().splitlines()
+    [line] = [number for number, text in enumerate(functions, 1) if 'cast("int")' in text]
+    path = platform.put("shop", "a.jsonl", [sale | {"shop": "3" if sale["id"] != "7" else "x"} for sale in SALES])
+
+    result = run(file)
+
+    assert result.exit_code == FunctionFails.exit_code, result.stderr
+    what, _, hint = told(result)
+    assert what.startswith(
+        f"{file.parent}/{module}.py:{line}: output per_shop of shop: {module}:per_shop fails on its rows: "
+    ), what
+    assert "The value 'x' of the type \"STRING\" cannot be cast" in what
+    byte = path.read_bytes().index(b'{"id":"7"')
+    assert f"with the record id=7 alone, of batch shop/receive/1/0, read at {path}, byte {byte}" in what
+    assert "reject=" in hint
+
+
 @pytest.mark.slow
 def test_what_a_record_brings_is_told_with_the_line_the_record_and_the_command_that_shows_it(
     platform: Platform, spark: Any, tmp_path: Path
