@@ -114,6 +114,11 @@ def _remarks(name: str, sample: Sample, words: Mapping[str, str]) -> list[str]:
     times = sample.times(words["event_time"])
     window = scaffold_sample.window(times)
     found = [f"inbox/{sample.name.lstrip('.')} is a copy of the sample: the first run takes it in"]
+    if sample.misfits:
+        found.append(
+            f"{sample.misfits} of {sample.misfits + len(sample.rows)} records of the sample have no time in "
+            f"{words['event_time']}: the first run finds them invalid, and onlyonce invalid {name} shows them"
+        )
     if sample.aliases:
         names = ", ".join(f"{named!r} as {column}" for column, named in sample.aliases.items())
         found.append(f"declared under other names (aliases): {names}")

@@ -1,7 +1,8 @@
 """Read a sample of the input, and guess its types, the forms of its times, the record id, the event time and a window.
 
 Only a form of times that is certain is proposed. A count since 1970 needs a column whose name says that it is a time.
-The order of day and month is known only if the sample has a day beyond 12.
+The order of day and month is known only if the sample has a day beyond 12, or writes its dates with dots: then the day
+comes first.
 """
 
 from __future__ import annotations
@@ -224,6 +225,7 @@ class Sample:
     aliases   the name in the file of each column whose name is not in lower snake case
     formats   the form of each column of times that are not ISO 8601
     unsure    the forms of each column that has several: nothing says which of its numbers is the month
+    misfits   how many records were left out: they have no time, and nearly all others have one
     """
 
     name: str
@@ -236,6 +238,7 @@ class Sample:
     unsure: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     delimiter: str = ","
     encoding: str = UTF_8
+    misfits: int = 0
 
     def once(self) -> Sample:
         """Return the sample without repeated records, unchanged: they were delivered twice."""
@@ -291,15 +294,61 @@ def read_sample(path: Path) -> Sample:
     found = Sample(
         path.name, kind, form.header, of_name, own, aliases, delimiter=form.delimiter, encoding=form.encoding
     )
-    return _with_forms(found) if kind in ("json", "csv") else found
+    if kind not in ("json", "csv"):
+        return found
+    timed = _with_forms(found)
+    return timed if _times(timed) else _without_misfits(found) or timed
+
+
+def _times(sample: Sample) -> list[str]:
+    """Return the columns with a time in every record."""
+    return [name for name, kind in sample.columns.items() if kind == "timestamp" and None not in sample.values(name)]
+
+
+MOST_MISFITS = 0.05
+"""The largest share of a sample's records that may have no time: a last line with a sum, a day that is none."""
+
+
+def _without_misfits(sample: Sample) -> Sample | None:
+    """Return the sample without the few records that have no time, if one column has a time in all others."""
+    least = len(sample.rows) * (1 - MOST_MISFITS)
+    types_of = types_of_json if sample.format == "json" else types_of_csv
+    for name in sample.columns:
+        for form in _forms_of_most(sample.values(name)):
+            rows = [row for row in sample.rows if _has_form(row.get(name), form)]
+            if len(rows) >= least:
+                columns = {column: types_of([row.get(column) for row in rows]) for column in sample.columns}
+                left = replace(sample, columns=columns, rows=rows, misfits=len(sample.rows) - len(rows))
+                return _with_forms(left)
+    return None
+
+
+def _forms_of_most(values: Sequence[Any]) -> list[str | None]:
+    """Return the forms that read most of the first values; None stands for ISO 8601."""
+    first = [value for value in values if isinstance(value, str)][:20]
+    forms: list[str | None] = [None, *PATTERNS]
+    return [form for form in forms if first and sum(_has_form(value, form) for value in first) * 2 > len(first)]
+
+
+def _has_form(value: Any, form: str | None) -> bool:
+    if not isinstance(value, str):
+        return False
+    return bool(_reader(form)(Cell(value)) if form else TIME.fullmatch(value))
 
 
 def _with_forms(sample: Sample) -> Sample:
     forms = {name: time_form_of(name, kind, sample.values(name)) for name, kind in sample.columns.items()}
+    forms = {name: (kind, _day_first(found)) for name, (kind, found) in forms.items()}
     certain = {name: form for name, (_, form) in forms.items() if len(form) == 1}
     columns = {name: forms[name][0] if name in certain else kind for name, kind in sample.columns.items()}
     unsure = {name: form for name, (_, form) in forms.items() if len(form) > 1}
     return replace(sample, columns=columns, formats={name: form for name, (form,) in certain.items()}, unsure=unsure)
+
+
+def _day_first(forms: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the forms in which the day comes first, if all have dots; else the forms as they are."""
+    first = tuple(form for form in forms if form.startswith("%d."))
+    return first if first and all(form[2:3] == "." for form in forms) else forms
 
 
 def _json(path: Path) -> Read:
@@ -472,7 +521,7 @@ class Guess:
 
 def event_time(sample: Sample) -> Guess:
     """Return the column that says when a record happened. Raise Refused if no column has times in every record."""
-    times = [name for name, kind in sample.columns.items() if kind == "timestamp" and None not in sample.values(name)]
+    times = _times(sample)
     if not times:
         raise Refused(
             f"{sample.name} has no column that holds a time in every record; its columns are "
@@ -521,10 +570,15 @@ def _hint(sample: Sample) -> str:
 def record_id(sample: Sample) -> Guess:
     """Return the columns that identify a record, or no column if its position in the file identifies it."""
     rows = sample.once().rows
-    keys = [
-        name for name, kind in sample.columns.items() if kind in KEYS and all(row.get(name) is not None for row in rows)
-    ]
     told = f"unique in the {len(rows)} records of the sample"
+    if nearly := _id_of_most(sample, rows):
+        return nearly
+    amounts = decimal_commas(sample)
+    keys = [
+        name
+        for name, kind in sample.columns.items()
+        if kind in KEYS and name not in amounts and all(row.get(name) is not None for row in rows)
+    ]
     single = [name for name in keys if _unique(rows, (name,))]
     if named := [name for name in single if _says_id(name)]:
         best = next((name for name in named if name.lower() == "id"), named[0])
@@ -541,6 +595,18 @@ def record_id(sample: Sample) -> Guess:
         "no column or pair is unique in the sample: a record is its place in its file, and what is delivered "
         "again counts again",
     )
+
+
+def _id_of_most(sample: Sample, rows: list[dict[str, Any]]) -> Guess | None:
+    """Return the column named as an id that few records lack, and that is unique in the others; None if all have it."""
+    for name, kind in sample.columns.items():
+        there = [row for row in rows if row.get(name) is not None]
+        lack = len(rows) - len(there)
+        if kind in KEYS and _says_id(name) and 0 < lack <= len(rows) * MOST_MISFITS and _unique(there, (name,)):
+            return Guess(
+                (name,), f"its name says so; {lack} of {len(rows)} records of the sample have none: they are invalid"
+            )
+    return None
 
 
 def window(times: Sequence[Any]) -> timedelta:
@@ -572,7 +638,7 @@ def decimal_commas(sample: Sample) -> list[str]:
         values = [value for value in sample.values(name) if value] if kind == "string" else []
         if (
             any("," in str(value) for value in values)
-            and all(WITH_COMMA.fullmatch(str(value)) for value in values)
+            and sum(bool(WITH_COMMA.fullmatch(str(value))) for value in values) >= len(values) * (1 - MOST_MISFITS)
             and not all(THOUSANDS.fullmatch(str(value)) for value in values)
         ):
             found.append(name)
@@ -595,7 +661,7 @@ def _rank(name: str) -> int:
 
 
 def _says_id(name: str) -> bool:
-    return bool(re.search(r"(^|_)(id|uuid|guid|key)$|[a-z]I[dD]$", name))
+    return bool(re.search(r"(^|_)(id|uuid|guid|key|nr|no|number)$|[a-z]I[dD]$", name))
 
 
 def _unique(rows: Sequence[dict[str, Any]], names: tuple[str, ...]) -> bool:

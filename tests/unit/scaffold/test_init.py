@@ -229,7 +229,8 @@ def test_a_sample_is_declared_as_it_is(
     ("a.csv", ["id,sold", "1,13.01.2026 09:30", "2,3.2.2026 10:00"], "timestamp", "%d.%m.%Y %H:%M"), ("a.csv", ["id,sold", "1,1/2/2026 9:30 AM", "2,1/31/2026 1:00 pm"], "timestamp", "%m/%d/%Y %I:%M %p"),
     ("a.csv", ["id,sold", "1,10/Oct/2026:13:55:36 -0700", "2,11/Oct/2026:13:55:36 -0700"], "timestamp", "%d/%b/%Y:%H:%M:%S %z"),
     ("a.csv", ["id,born,at", "1,13.01.1999,2026-01-01T00:00:00Z", "2,1.2.1999,2026-01-01T01:00:00Z"], "date", "%d.%m.%Y"),
-    ("a.csv", ["id,born,at", "1,3.1.1999,2026-01-01T00:00:00Z", "2,1.2.1999,2026-01-01T01:00:00Z"], "string", None),
+    ("a.csv", ["id,born,at", "1,3.1.1999,2026-01-01T00:00:00Z", "2,1.2.1999,2026-01-01T01:00:00Z"], "date", "%d.%m.%Y"),
+    ("a.csv", ["id,born,at", "1,3/1/1999,2026-01-01T00:00:00Z", "2,1/2/1999,2026-01-01T01:00:00Z"], "string", None),
     ("a.csv", ["id,barcode,at", "1,1767225600000,2026-01-01T00:00:00Z", "2,1767229200123,2026-01-01T01:00:00Z"], "long", None),
 ])  # fmt: skip
 def test_form_of_a_time_is_proposed_if_it_is_certain(
@@ -332,6 +333,29 @@ def test_project_in_a_project_is_refused(working: Path, monkeypatch: pytest.Monk
     assert sorted(working.rglob("*")) == before
     monkeypatch.chdir(working)
     assert runner.invoke(app, ["init", "mine"]).exit_code == 0
+
+
+def test_few_records_of_another_kind_spoil_no_guess(working: Path) -> None:
+    """A day that is none, a sum in the last line, an amount that is none, a number that is missing."""
+    lines = [f"{number};03.11.2026 07:{number:02};{number * 7 % 3},50;a" for number in range(58)]
+    lines[3] = lines[3].replace("03.11.", "31.02.")
+    lines[5] = lines[5].replace(lines[5].split(";")[2], "k. A.")
+    lines[7] = ";" + lines[7].partition(";")[2]
+    (working / "a.csv").write_text(
+        "\n".join(["Beleg-Nr;Verkauft am;Betrag;Filiale", *lines, "Summe;;12.345,67;"]) + "\n"
+    )
+
+    result = runner.invoke(app, ["init", "mine", "--from", "a.csv"])
+
+    assert result.exit_code == 0, result.output
+    made = declared(working, "mine")
+    assert (made.event_time, made.formats, made.record_id) == (
+        "verkauft_am",
+        {"verkauft_am": "%d.%m.%Y %H:%M"},
+        ("beleg_nr",),
+    )
+    assert "2 of 59 records of the sample have no time in verkauft_am" in result.output
+    assert "betrag: its numbers have a decimal comma" in result.output
 
 
 def test_watermark_delay_follows_the_disorder_of_the_sample(working: Path) -> None:
