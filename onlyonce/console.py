@@ -27,6 +27,7 @@ _LONGEST_LINE = 300
 _MOST_LINES = 60
 _LINES_IN_A_TABLE = 3
 _BETWEEN_COLUMNS = 3
+_DIGITS = 6  # of a decimal's fraction are shown as they are, since it may be money; a longer one is a ratio
 # Grouped, 63,000, as people read counts. Any other number may be an id, which must be copied unchanged.
 _COUNTS = frozenset(("in", "kept", "late", "duplicate", "invalid", "expired", "in_time", "rejected", "rows"))
 
@@ -201,6 +202,8 @@ def plain(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, Decimal) and value.is_finite() and int(value.as_tuple().exponent) >= -_DIGITS:
+        return f"{value:f}" if value % 1 else f"{value:.0f}"
     if isinstance(value, float | Decimal):
         return f"{value:.2f}" if value % 1 else f"{value:.0f}"
     if isinstance(value, datetime):
@@ -226,9 +229,16 @@ def _time(value: datetime) -> str:
 
 
 def for_json(value: Any) -> Any:
-    """Return a value that JSON lacks as one that it has: a number, a time in ISO 8601, or a string."""
+    """Return a value that JSON lacks as one that it has: a number, a time in ISO 8601, or a string.
+
+    A decimal is a number if JSON's readers keep all its digits, else a string.
+    """
     if isinstance(value, Decimal):
-        return float(value) if value % 1 else int(value)
+        if not value.is_finite():
+            return str(value)
+        if value == value.to_integral_value():
+            return int(value)
+        return float(value) if Decimal(repr(float(value))) == value else str(value)
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 

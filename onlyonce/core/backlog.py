@@ -44,11 +44,15 @@ class Backlog:
     def amount(self) -> str:
         """Return how much waits, in words: '5 files, 1,250 bytes'."""
         parts = [
-            f"{self.detail[name]:,} {name}" for name in ("files", "pulled_files", "versions") if name in self.detail
+            _counted(self.detail[name], name) for name in ("files", "pulled_files", "versions") if name in self.detail
         ]
-        parts += [f"{self.records:,} records"] if self.records else []
+        parts += [_counted(self.records, "records")] if self.records else []
         parts += [f"{self.bytes:,} bytes"] if self.bytes else []
         return ", ".join(parts) or "an unknown number of records"
+
+
+def _counted(number: int, things: str) -> str:
+    return f"{number:,} {things.removesuffix('s') if number == 1 else things}"
 
 
 def no_answer(why: str) -> Backlog:

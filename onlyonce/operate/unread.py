@@ -58,9 +58,21 @@ def with_backlog(
         if (name, stage) not in there
     ]
     return [
-        {**empty, **row, **(answers.get((row["pipeline"], row["stage"])) or _undeclared(row, pipelines, not_loaded))}
+        _with_age(
+            {**empty, **row}
+            | dict(answers.get((row["pipeline"], row["stage"])) or _undeclared(row, pipelines, not_loaded))
+        )
         for row in sorted(rows, key=lambda row: (row["pipeline"], row["stage"] != "receive"))
     ]
+
+
+def _with_age(row: Row) -> Row:
+    """Return a stage whose lag is the age of its oldest waiting input, registered or not."""
+    asked, oldest = row.get("asked_at"), row.get("oldest_unread_at")
+    if not asked or not oldest or "system_lag_seconds" not in row:
+        return row
+    age = max((asked - oldest).total_seconds(), 0.0)
+    return row | {"system_lag_seconds": max(float(row["system_lag_seconds"] or 0), round(age, 1))}
 
 
 def in_words(stages: Sequence[Row], at_work: Collection[str]) -> list[str]:
@@ -85,7 +97,7 @@ def in_words(stages: Sequence[Row], at_work: Collection[str]) -> list[str]:
     return lines
 
 
-OF_MANY = ("pipeline", "stage", "backlog_records", "catch_up_seconds", "system_lag_seconds", "slowest")
+OF_MANY = ("pipeline", "stage", "unread", "catch_up_seconds", "system_lag_seconds")
 """The columns that are read first, if several pipelines are shown."""
 
 
@@ -95,13 +107,19 @@ def for_people(stages: Sequence[Row]) -> list[Row]:
     The rows of several pipelines have the first columns only.
     """
     several = len({row["pipeline"] for row in stages}) > 1
+    shown = [row | {"unread": _unread_of_stage(row)} for row in stages] if several else stages
     return [
         {
             name.removesuffix("_seconds"): roughly(float(row[name])) if _is_length(name, row[name]) else row[name]
             for name in (OF_MANY if several else sorted(row, key=_order))
         }
-        for row in stages
+        for row in shown
     ]
+
+
+def _unread_of_stage(row: Row) -> str | None:
+    records = row.get("backlog_records")
+    return _in_words(row) or (None if records is None else f"{records:,} records" if records else "nothing")
 
 
 def _order(column: str) -> tuple[bool, bool]:

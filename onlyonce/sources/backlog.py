@@ -94,6 +94,8 @@ class Asker:
                 yield _so_far(asked)
 
     def _asked(self, pipelines: Iterable[Pipeline], taken_in: Mapping[str, int | None]) -> dict[Key, _Request]:
+        with suppress(ImportError):  # pyarrow loads it with the first table, which may take a second of the two
+            import pandas  # noqa: F401
         with self.turn:
             return {
                 (view.name, view.part.name if view.part else None): self._request(view, taken_in.get(view.name))
