@@ -69,10 +69,10 @@ def with_backlog(
 def _with_age(row: Row) -> Row:
     """Return a stage whose lag is the age of its oldest waiting input, registered or not."""
     asked, oldest = row.get("asked_at"), row.get("oldest_unread_at")
-    if not asked or not oldest or "system_lag_seconds" not in row:
+    if not asked or not oldest:
         return row
     age = max((asked - oldest).total_seconds(), 0.0)
-    return row | {"system_lag_seconds": max(float(row["system_lag_seconds"] or 0), round(age, 1))}
+    return row | {"system_lag_seconds": max(float(row.get("system_lag_seconds") or 0), round(age, 1))}
 
 
 def in_words(stages: Sequence[Row], at_work: Collection[str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -66,6 +67,8 @@ def test_files_that_no_run_has_read_wait(five_files: Platform, capsys: pytest.Ca
 
     assert (row["backlog_bytes"], row["backlog_records"], row["source_answered"]) == (150, None, True)
     assert datetime.fromisoformat(row["oldest_unread_at"]) == NOON
+    age = datetime.fromisoformat(row["asked_at"]) - NOON
+    assert row["system_lag_seconds"] == round(age.total_seconds(), 1)  # no run knows of it, and it is the lag
     assert row["backlog_detail"] == {"files": 5}
 
 
@@ -209,6 +212,12 @@ def test_status_for_people_is_short(
 
     assert "5 files, 150 bytes" in waiting.out
     assert "backlog" not in waiting.out
+    operate.lag()
+    of_several = capsys.readouterr()
+    [row] = [line for line in of_several.out.splitlines() if line.startswith("shop ")]
+    assert re.fullmatch(r"shop +receive +5 files, 150 bytes +\d.* days.*", row), row
+    assert "batches_waiting" not in of_several.out
+    assert "onlyonce lag PIPELINE" in of_several.err
     assert "not known:" not in waiting.err
     assert others.out.count("not known") == 4
     [line] = [line for line in others.err.splitlines() if "not known" in line]

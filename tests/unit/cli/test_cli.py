@@ -434,14 +434,55 @@ def test_a_new_incarnation_is_only_described_without_yes(
 def test_rows_as_json_keep_their_types(monkeypatch: pytest.MonkeyPatch) -> None:
     answers(
         monkeypatch,
-        [{"at": WHEN, "n": 1000, "sum": Decimal("24"), "mean": Decimal("0.5"), "none": None, "of": {"a": 1}}],
+        [
+            {"at": WHEN, "n": 1000, "sum": Decimal("24"), "mean": Decimal("0.5"), "none": None, "of": {"a": 1}},
+            {
+                "at": None,
+                "n": 1,
+                "sum": Decimal("12345678901234567890.12"),
+                "mean": Decimal("NaN"),
+                "none": None,
+                "of": {},
+            },
+        ],
     )
 
     result = runner.invoke(app, ["sql", "select", "--json"])
 
     assert json.loads(result.stdout) == [
-        {"at": "2026-01-01T00:00:00+00:00", "n": 1000, "sum": 24, "mean": 0.5, "none": None, "of": {"a": 1}}
+        {"at": "2026-01-01T00:00:00+00:00", "n": 1000, "sum": 24, "mean": 0.5, "none": None, "of": {"a": 1}},
+        {"at": None, "n": 1, "sum": "12345678901234567890.12", "mean": "NaN", "none": None, "of": {}},
     ]
+
+
+def test_money_is_shown_with_its_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ratio, which has many, is rounded."""
+    answers(
+        monkeypatch,
+        [{"a": Decimal("73.905"), "b": Decimal("12345678901234567890.12"), "c": Decimal(1) / 3, "d": 0.125}],
+    )
+
+    shown = runner.invoke(app, ["sql", "select"]).stdout
+
+    assert shown.split()[-4:] == ["73.905", "12345678901234567890.12", "0.33", "0.12"]
+
+
+@pytest.mark.parametrize(
+    ("version", "warns"), [("psql (PostgreSQL) 15.18 (Debian)", True), ("psql (PostgreSQL) 16.2", False)]
+)
+def test_url_for_an_older_psql_comes_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, warns: bool
+) -> None:
+    """The URL is the same: without require_auth psql would give its password to another server."""
+    monkeypatch.setenv("ONLYONCE_READER_URL", "postgresql://onlyonce_reader:x@h/d?require_auth=scram-sha-256")
+    (tmp_path / "psql").write_text(f"#!/bin/sh\necho '{version}'\n")
+    (tmp_path / "psql").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    result = runner.invoke(app, ["sql", "--url"])
+
+    assert result.stdout.strip() == "postgresql://onlyonce_reader:x@h/d?require_auth=scram-sha-256"
+    assert ("take psql 16 or newer" in " ".join(result.stderr.split())) == warns
 
 
 def test_rows_as_a_table_group_counts_and_leave_ids_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
