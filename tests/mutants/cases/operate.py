@@ -116,6 +116,31 @@ MUTANTS = (
         tests=("tests/unit/outputs/test_counting.py::test_windows_are_counted_as_the_model_judges_each_record",),
     ),
     Mutant(
+        "any-declared-pipeline-is-dropped",
+        "a declared pipeline is dropped although it has kept records",
+        "onlyonce/commitlog/dropping.py",
+        Replace("Dropped.refuse_kept", "self.query is None and self.nothing_kept", "self.query is None"),
+        tests=("tests/contract/operate/test_drop.py::test_what_may_have_kept_something_does_not_start_over[a record]",),
+    ),
+    Mutant(
+        "nothing-kept-with-rows",
+        "a pipeline whose output has written rows counts as one that has kept nothing",
+        "sql/statements/drop.sql",
+        ReplaceSql("nothing_kept", "u.rows > 0", "false"),
+        tests=("tests/contract/operate/test_drop.py::test_what_may_have_kept_something_does_not_start_over[a row]",),
+    ),
+    Mutant(
+        "lag-of-registered-input-only",
+        "the lag of a stage whose source has old unread input is 0",
+        "onlyonce/operate/unread.py",
+        Replace(
+            "_with_age",
+            "max(float(row.get('system_lag_seconds') or 0), round(age, 1))",
+            "row.get('system_lag_seconds')",
+        ),
+        tests=("tests/contract/operate/test_unread_input.py::test_files_that_no_run_has_read_wait",),
+    ),
+    Mutant(
         "plan-overlooks-the-half-written",
         "a plan is carried out although a batch has units under the declaration before",
         "onlyonce/operate/plan.py",

@@ -15,6 +15,16 @@ UNREPEATABLE = "tests/spark/outputs/test_unrepeatable.py::"
 
 MUTANTS = (
     Mutant(
+        "no-line-in-a-thread-of-its-own",
+        "a query's thread has no active session, so Spark's errors name no line of the function",
+        "onlyonce/outputs/function.py",
+        Replace("lines_known", "not sessions.getActiveSession().isDefined()", "False"),
+        tests=(
+            "tests/spark/check/test_mistakes.py::test_a_value_that_an_expression_cannot_take_is_told_with_its_line_and_the_record",
+        ),
+        spark=True,
+    ),
+    Mutant(
         "side-chosen-by-order",
         "a join's side may keep any of some duplicates, another one at a replay",
         "onlyonce/outputs/unrepeatable.py",
