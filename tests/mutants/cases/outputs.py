@@ -400,7 +400,7 @@ MUTANTS = (
         "onlyonce/outputs/window_log.py",
         Replace("received", "max(versions.after, int(query.start_from.get(COUNTED_UPTO, -1)))", "versions.after"),
         tests=(
-            "tests/spark/outputs/test_backlog.py::test_what_waits_is_cut_into_whole_commits_and_a_kill_between_two_parts_does_not_show",
+            "tests/spark/run/test_incarnations.py::test_a_new_incarnation_of_any_kind_of_output_goes_on_with_what_is_open_and_writes_nothing_twice",
         ),
         spark=True,
     ),
