@@ -23,7 +23,6 @@ import structlog
 from onlyonce import logs, settings
 from onlyonce.api import load as declarations
 from onlyonce.api.pipeline import Pipeline, each_input, folder
-from onlyonce.api.target_identity import targets
 from onlyonce.asked import parse
 from onlyonce.commitlog import units
 from onlyonce.commitlog.dropping import Dropped, Drops, Left, Targets
@@ -58,7 +57,6 @@ def main(argv: list[str]) -> Report:
         found.refuse_kept(asked.name)
     _refuse(found, asked)
     in_use = Targets(database).of_others([*found.instances, *(left.instance for left in before)])
-    in_use |= {place for pipeline in declared.values() for place in targets(pipeline, pipeline.name)}
     leaves = list(_leaves(found, before, in_use, tables=asked.tables))
     for place in (Place(left.place) for left in leaves if left.state == "going"):
         if in_database(place) or place.kind == "units":

@@ -20,11 +20,14 @@ from typer.testing import CliRunner
 
 from onlyonce import settings
 from onlyonce.api import load as declarations
+from onlyonce.api.target_identity import targets
 from onlyonce.cli import app
 from onlyonce.commitlog import incarnations
+from onlyonce.commitlog.dropping import Drops, Targets
 from onlyonce.commitlog.incarnations import Declarations, Incarnations
 from onlyonce.context import check_declarations
 from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.ownership import Place
 from onlyonce.database.migrate import migrate_authority
 from onlyonce.operate import doctor, drop
 from onlyonce.tables import removal
@@ -273,13 +276,31 @@ def test_what_a_delta_table_has_deleted_goes_with_it_and_nobody_elses_table_does
 
 def test_a_table_that_another_pipeline_writes_to_stays(lived: Shop, declare: Callable[[str], None]) -> None:
     """Also with --tables, and nothing is noted against that pipeline."""
-    moved = SHOP_AS.replace("NAME", "mill")
-    declare(moved)
+    declare(SHOP_AS.replace("NAME", "mill"))
+    lived.log.rows("DELETE FROM onlyonce_private.targets WHERE instance = 'shop' RETURNING 1")
+    mill = declarations.load()["mill"]
+    for place in targets(mill, "mill"):
+        Targets(lived.log.database).claim("mill", place, Place(place), place)
 
     drop.main(["shop", "--tables", "--yes"])
 
     assert lived.log.rows("SELECT n FROM results.balance") == [(1,)]
     assert notes(lived.log) == {}
+
+
+def test_a_table_that_another_pipeline_only_declares_keeps_it_from_writing_beside_the_old_rows(
+    lived: Shop, declare: Callable[[str], None]
+) -> None:
+    """It has never written there: what is there are rows of the dropped pipeline, which --tables removes."""
+    declare(SHOP_AS.replace("NAME", "mill"))
+
+    drop.main(["shop", "--yes"])
+
+    with pytest.raises(Refused, match=r"has the rows of shop"):
+        Drops(lived.log.database).refuse_left("mill", [*targets(declarations.load()["mill"], "mill")])
+    drop.main(["shop", "--tables", "--yes"])
+    Drops(lived.log.database).refuse_left("mill", [*targets(declarations.load()["mill"], "mill")])
+    assert lived.log.rows("SELECT to_regclass('results.balance')::text") == [(None,)]
 
 
 SHOP_AS = (
