@@ -32,7 +32,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from onlyonce import settings
-from onlyonce.api import ddl, functions, identity, load
+from onlyonce.api import ddl, functions, identity, load, resolve
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.messages import Kafka
 from onlyonce.api.outputs import check_rows
@@ -435,12 +435,22 @@ def check_pipeline(pipeline: Pipeline, start_spark: Callable[[], SparkSession] |
 
     Raise Refused for a mistake in its declaration or functions; what is wrong with a table is in the result.
     """
-    shapes, wrong = kept_shapes(pipeline), dict[str, BaseException]()
+    wrong: dict[str, BaseException] = {}
+    spark = None
+    try:
+        shapes = kept_shapes(pipeline)
+    except Refused as error:
+        if not resolve.needs_session(error):
+            raise
+        if start_spark is None:
+            return Checked(True, lacking_here(pipeline), {})
+        spark = start_spark()
+        shapes = kept_shapes(pipeline)
     asks_spark = shapes is None
     if shapes is None:
         if start_spark is None:
             return Checked(True, lacking_here(pipeline), {})
-        shapes, wrong = _ask_spark(pipeline, start_spark())
+        shapes, wrong = _ask_spark(pipeline, spark or start_spark())
     schemas = shapes.schemas
     outputs = [output for output in pipeline.outputs if output.name in schemas]
     for output in outputs:

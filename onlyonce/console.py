@@ -65,11 +65,17 @@ def show_report(report: Report, out: Console) -> None:
 
 
 def show_rows(
-    rows: Sequence[Row], out: Console, *, title: str = "", empty: str = "no rows", blocks: bool = False
+    rows: Sequence[Row],
+    out: Console,
+    *,
+    title: str = "",
+    empty: str = "no rows",
+    blocks: bool = False,
+    whole: bool = False,
 ) -> None:
     """Print rows as a table, or as a block for each row if the columns do not fit the width. Break no word.
 
-    `blocks`: always as blocks, each with all its columns.
+    `blocks`: always as blocks, each with all its columns. `whole`: with the columns that have no value in any row.
 
     Leave out columns without a value. If the columns do not fit, print what all rows share once, above them. Report
     each column whose values are cut.
@@ -77,7 +83,7 @@ def show_rows(
     if not rows:
         _show(f"{title}: {empty}" if title else empty, out, style="dim")
         return
-    names = [n for n in rows[0] if any(row[n] is not None for row in rows)] or list(rows[0])
+    names = [n for n in rows[0] if whole or any(row[n] is not None for row in rows)] or list(rows[0])
     full = {name: [_full(name, row[name]) for row in rows] for name in names}
     cells = {name: [_cut(cell) for cell in column] for name, column in full.items()}
     if title:

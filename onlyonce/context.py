@@ -35,6 +35,7 @@ from onlyonce.commitlog.sources import Arrivals
 from onlyonce.commitlog.units import Authorities
 from onlyonce.core import batch, stored_names
 from onlyonce.core.batch import EXACTLY_ONCE, Corrections
+from onlyonce.core.changes import Change, mixes
 from onlyonce.core.errors import OnlyonceError, Retryable
 from onlyonce.core.locations import Location
 from onlyonce.core.runs import first_cause
@@ -60,15 +61,18 @@ removes what a kill has left."""
 KINDS = ("offsets", "commits")
 
 
-def check_declarations(database: Database, pipeline: Pipeline, instance: str) -> None:
+def check_declarations(database: Database, pipeline: Pipeline, instance: str) -> list[Change]:
     """Raise Refused, before a run starts Spark, if a query can't continue as it is declared now.
 
-    Also raise Refused if the pipeline would write to a target of an unfinished drop.
+    Return the changes after which results of before and after them stand next to each other. Also raise Refused if the
+    pipeline would write to a target of an unfinished drop.
     """
     Drops(database).refuse_left(instance, targets(pipeline, instance))
+    found: list[Change] = []
     for query in pipeline.queries():
         if live := Incarnations(database).live(instance, query):
-            Declarations(database).check(live, Declared.of(pipeline, instance, query))
+            found += filter(mixes, Declarations(database).check(live, Declared.of(pipeline, instance, query)))
+    return found
 
 
 def working_copy_session(spark: SparkSession) -> SparkSession:

@@ -76,6 +76,14 @@ def named(text: str, subject: str, *, made: object = None, option: str | None = 
         raise Refused(f"{declared_at(made, option)}{subject} is not there: {error}", **words) from error
 
 
+def needs_session(error: OnlyonceError) -> bool:
+    """Return whether a module could not be imported only because there is no Spark session yet.
+
+    It makes Columns or functions of Spark as it is imported (`@F.udf("long")`).
+    """
+    return isinstance(error.__cause__, AssertionError | RuntimeError)
+
+
 def check_written(text: str, subject: str, *, made: object = None, option: str | None = None, **words: str) -> None:
     """Raise Refused, as `named`, if a name is not defined in its module's text.
 

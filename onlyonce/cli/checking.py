@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onlyonce import console, logs, settings
-from onlyonce.api import load
+from onlyonce.api import load, resolve
 from onlyonce.api.pipeline import Pipeline
 from onlyonce.asked import comma_list
 from onlyonce.cli.shell import (
@@ -30,7 +30,7 @@ from onlyonce.cli.shell import (
     there,
 )
 from onlyonce.cli.work import quiet, watched
-from onlyonce.core.errors import Refused
+from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.runs import Report, refusal
 from onlyonce.core.unrepeatable import staged_rows
 
@@ -81,6 +81,7 @@ def check(
             *onlyonce_check.missing_inboxes(one),
             *onlyonce_check.undeliverable(one),
             *onlyonce_check.string_event_times(one),
+            *_refused_by_log(one),
         )
     ]
     facts: dict[str, Any] = {"pipelines": len(rows)}
@@ -88,6 +89,28 @@ def check(
         facts["not asked"] = f"{', '.join(brokers)} (onlyonce lag does)"
     title = "all that can be known before a run is right"
     give(Report(title, "check", facts, tables, warnings), as_json)
+
+
+def _refused_by_log(pipeline: Pipeline) -> list[str]:
+    """Return why no run of a pipeline begins as it is declared now, by what the log says of earlier runs.
+
+    Return nothing if there is no log yet, or its database does not answer.
+    """
+    from onlyonce.commitlog.health import Views
+    from onlyonce.context import check_declarations
+    from onlyonce.database.connect import Database
+
+    with few_seconds():
+        try:
+            database = Database(settings.database_url(), "onlyonce-check")
+            Views(database).rows("at_work")
+        except OnlyonceError:
+            return []
+        try:
+            check_declarations(database, pipeline, pipeline.name)
+        except Refused as error:
+            return [] if resolve.needs_session(error) else [f"no run begins: {error.what}. {error.hint}"]
+    return []
 
 
 @contextmanager
@@ -186,6 +209,16 @@ def plan(given: Any, words: list[str], as_json: bool) -> None:
         known = load.load()
         with progress("compares what is declared with what has run"):
             left = unchecked([known[given.pipeline]] if given.pipeline else list(known.values()))
+        try:
+            with progress("compares what is declared with what has run"):
+                report = planner.main(words)
+        except Refused as error:
+            if not resolve.needs_session(error):
+                raise
+            from onlyonce.engine import session
+
+            with quiet("starts Spark: a module of the functions needs it to be imported"):
+                session.start("onlyonce plan", "local[1]")
             report = planner.main(words)
         report.warnings.extend(
             f"the functions of {one.name} are not checked yet: `onlyonce check {one.name}` starts Spark for it"

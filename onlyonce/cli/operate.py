@@ -283,7 +283,7 @@ def sql(
             )
         return
     # A statement may end its read-only transaction, so it never runs as the writer.
-    give(read(lambda views: views.free(statement), settings.reader_url), as_json)
+    give(read(lambda views: views.free(statement), settings.reader_url), as_json, whole=True)
 
 
 def status(pipeline: OnlyPipeline = None, pipelines: OnlyOfFiles = None, as_json: Json = False) -> None:

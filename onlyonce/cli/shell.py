@@ -7,6 +7,7 @@ import os
 import re
 import select
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from inspect import Parameter, Signature
@@ -20,6 +21,7 @@ from typer.core import TyperGroup
 
 from onlyonce import asked, console, settings
 from onlyonce.api.pipeline import Pipeline, unknown
+from onlyonce.core.backlog import ASKING
 from onlyonce.core.database_url import address
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.near_names import choose, did_you_mean, near
@@ -114,6 +116,8 @@ NO_SUCH_TABLE = ("42P01", "3F000")
 NO_SUCH_COLUMN = "42703"
 UNKNOWN = re.compile(r'(?P<kind>column|relation|schema) (?P<name>"[^"]+"|\S+) does not exist')
 """PostgreSQL's message for a name that it does not have."""
+PROGRAM = "onlyonce"
+"""The name of the program, as opposed to a process that calls its commands."""
 ANY_FORMAT = ("down", "stop")
 """The commands that end a platform of another format."""
 
@@ -145,6 +149,21 @@ class PlatformGroup(TyperGroup):
             raise
         except UNREADABLE as error:
             raise _ended(ctx, unreadable(ctx, error)) from error
+
+    def main(self, *args: Any, **more: Any) -> Any:
+        """Run the program, and end it even if a source does not answer.
+
+        At its end Python waits for a library's native code in the thread of such a request, perhaps for ever.
+        """
+        try:
+            return super().main(*args, **more)
+        except SystemExit as end:
+            asks = any(thread.name.startswith(ASKING) for thread in threading.enumerate())
+            if asks and Path(sys.argv[0]).name == PROGRAM:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(end.code if isinstance(end.code, int) else 1)
+            raise
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command. Print an error that is not the platform's in the same form, with its traceback in a file."""
@@ -275,14 +294,25 @@ def _parameter(option: asked.Option) -> Parameter:
     return Parameter(option.dest, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared_by])
 
 
-def give(value: Report | Sequence[console.Row], as_json: bool, *, empty: str = "no rows", blocks: bool = False) -> None:
-    """Print a report or rows on standard output. `blocks`: each row as a block, and none as a line of a table."""
+def give(
+    value: Report | Sequence[console.Row],
+    as_json: bool,
+    *,
+    empty: str = "no rows",
+    blocks: bool = False,
+    whole: bool = False,
+) -> None:
+    """Print a report or rows on standard output.
+
+    blocks   each row as a block, and none as a line of a table
+    whole    with the columns that have no value in any row
+    """
     if as_json:
         typer.echo(console.as_json(value))
     elif isinstance(value, Report):
         console.show_report(value, console.console())
     else:
-        console.show_rows(value, console.console(), empty=empty, blocks=blocks)
+        console.show_rows(value, console.console(), empty=empty, blocks=blocks, whole=whole)
 
 
 def note(text: str) -> None:

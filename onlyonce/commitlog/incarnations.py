@@ -261,15 +261,17 @@ class Declarations(Transactions):
         self.keep(now)
 
     @one_transaction
-    def check(self, incarnation: Incarnation, now: Declared) -> None:
+    def check(self, incarnation: Incarnation, now: Declared) -> list[changes.Change]:
         """Raise Refused if an incarnation can't continue under a declaration. A run checks all its queries before it
         reads.
 
-        A bounded run has no state from one batch to the next, so any declaration can finish it.
+        Return the changes with which it continues. A bounded run has no state from one batch to the next, so any
+        declaration can finish it.
         """
         found = self._changes(incarnation, now)
         nothing_kept = bool(found) and self.nothing_kept(now.instance)
         changes.check_goes_on(now.query, incarnation.incarnation, found, nothing_kept=nothing_kept)
+        return found
 
     @one_transaction
     def check_next(self, incarnation: Incarnation, now: Declared) -> None:

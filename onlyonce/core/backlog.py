@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 ANSWER_SECONDS = 2.0
+ASKING = "backlog-"
+"""How the names of the threads begin that wait for a source's answer."""
 """How long a source may take to answer. Whatever asks a source and shows its answer waits no longer."""
 KEPT_SECONDS = 15.0
 """How long an answer is kept, and shown again without another request."""

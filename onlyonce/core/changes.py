@@ -56,7 +56,7 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     "column added": (Need.NOTHING, "`events` gets the column at the next run; records from before have null there"),
     "column removed": (Need.NOTHING, "`events` keeps the column, null from now on; its field counts as unknown"),
     "column type": (Need.NAME, "`events` holds one type for a column: give the new one another name"),
-    "record_id": (Need.NOTHING, "but a re-delivery of what was kept before the change is not recognised any more"),
+    "record_id": (Need.NOTHING, "a re-delivery of what was kept before the change is not recognised any more"),
     "record_id or place": (
         Need.NAME,
         "what is kept is known one way, what comes would be known another: declare a pipeline of another name",
@@ -268,6 +268,14 @@ def check_next_incarnation(incarnation: str, found: list[Change], *, nothing_kep
             data=f"nothing was changed; the target would have rows of both declarations. {renamed[0].why}",
             hint=_other_name(incarnation.split("/")[0], nothing_kept=nothing_kept),
         )
+
+
+def mixes(change: Change) -> bool:
+    """Return whether results of before and after the change stand next to each other, though a run continues."""
+    return change.need is Need.BACKFILL or (change.query, change.part) in (
+        ("receive", "record_id"),
+        ("receive", "id_space"),
+    )
 
 
 def _has_changed(change: Change, incarnation: str) -> str:

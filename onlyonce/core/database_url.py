@@ -21,9 +21,17 @@ def with_driver(url: str) -> str:
 
 
 def is_postgres(url: str) -> bool:
-    """Return whether a string begins as a URL of PostgreSQL does."""
+    """Return whether a string begins as a URL of PostgreSQL does, and its port is a number."""
     scheme, found, rest = url.partition("://")
-    return bool(found and rest) and scheme.lower() in SCHEMES
+    return bool(found and rest) and scheme.lower() in SCHEMES and _has_port(url)
+
+
+def _has_port(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.port is None or parts.port > 0
+    except ValueError:  # neither names the setting, and the text may have the password
+        return False
 
 
 def address(url: str) -> str:

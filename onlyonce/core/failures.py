@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from types import ModuleType
 
 from onlyonce.core import errors
 from onlyonce.core.errors import FunctionFails, OnlyonceError, Refused, Retryable
@@ -50,6 +51,9 @@ def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: 
             hint="use a value of the record, such as a hash of its id. Or make a column of the random value first "
             "(withColumn): the output's rows are then stored before they are written (stable_input)",
         )
+    if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
+        close = near(str(error.name), dir(error.obj))
+        return Refused(f"{where}{whose} fails: {text}", data=data, hint=f"{did_you_mean(close)}{FIX}")
     missing, known = missing_column(text, list(columns))
     if missing is None:
         told = (text.strip().splitlines() or [""])[0][:500]

@@ -28,6 +28,7 @@ from sqlalchemy.exc import DBAPIError
 from onlyonce import logs, settings
 from onlyonce.api import load as declarations
 from onlyonce.api import pipeline as api_pipeline
+from onlyonce.api import resolve
 from onlyonce.api.pipeline import Pipeline, target, unknown
 from onlyonce.asked import parse
 from onlyonce.catalog.expiry import Collector
@@ -544,7 +545,8 @@ def _changed(
             if live:
                 Declarations(scope).check(live, Declared.of(pipeline, query.instance, query.query))
         except OnlyonceError as error:
-            yield query.incarnation, error
+            if not resolve.needs_session(error):
+                yield query.incarnation, error
 
 
 def _refused(
@@ -562,7 +564,8 @@ def _refused(
             shapes = check.kept_shapes(pipeline)
             wrong = check.wrong_tables(pipeline, shapes.schemas if shapes else {})
         except OnlyonceError as error:
-            functions[name] = error
+            if not resolve.needs_session(error):
+                functions[name] = error
         else:
             tables |= {
                 (name, output): error

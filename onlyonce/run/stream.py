@@ -21,6 +21,7 @@ import structlog
 
 from onlyonce import logs, settings
 from onlyonce.api import load as declarations
+from onlyonce.api import resolve
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.pipeline import Kafka, Pipeline
 from onlyonce.asked import parse
@@ -33,6 +34,7 @@ from onlyonce.commitlog.outbox import OutboxRows
 from onlyonce.commitlog.units import Authorities
 from onlyonce.core import stored_names
 from onlyonce.core.batch import to_time
+from onlyonce.core.changes import Change
 from onlyonce.core.errors import DatabaseAway, OnlyonceError, Refused, Superseded
 from onlyonce.core.frontier import closed_until, newest_open
 from onlyonce.core.runs import (
@@ -451,7 +453,7 @@ def _with_spark(
     spark = session.start(f"onlyonce {instance}", asked.master)
     started()
     if refused is None:
-        contexts.check_declarations(database, pipeline, instance)
+        _warn(pipeline, contexts.check_declarations(database, pipeline, instance))
         refused = _refused(pipeline, check.check_pipeline(pipeline, lambda: spark).wrong)
     bounds = Bounds(asked.start, asked.end)
     context = RunContext(spark, pipeline, instance, asked.run_id, database, asked.max_files, bounds=bounds)
@@ -466,15 +468,25 @@ def _before_spark(pipeline: Pipeline, instance: str, database: Database) -> dict
     from onlyonce import context as contexts
 
     try:
-        contexts.check_declarations(database, pipeline, instance)
+        changed = contexts.check_declarations(database, pipeline, instance)
         found = check.check_pipeline(pipeline, None)
     except Refused as error:
-        # A module that makes Columns as it is imported needs a session for that.
-        if isinstance(error.__cause__, AssertionError | RuntimeError):
+        if resolve.needs_session(error):
             return None
         raise
     refused = _refused(pipeline, found.wrong)
-    return None if found.asked_spark else refused
+    if found.asked_spark:
+        return None
+    _warn(pipeline, changed)
+    return refused
+
+
+def _warn(pipeline: Pipeline, changed: list[Change]) -> None:
+    for change in changed:
+        log.warning(
+            f"{change.part} of {pipeline.name} has changed",
+            what=f"{change.why}. onlyonce plan {pipeline.name} says what it needs",
+        )
 
 
 def _refused(pipeline: Pipeline, wrong: Mapping[str, BaseException]) -> dict[str, OnlyonceError]:

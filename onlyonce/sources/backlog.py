@@ -113,7 +113,7 @@ class Asker:
             made.answer.set_result(_answered(view, taken_in, self.readings))
 
         # A daemon: a process does not wait at its end for a source that does not answer.
-        threading.Thread(target=work, name=f"backlog-{view.name}", daemon=True).start()
+        threading.Thread(target=work, name=f"{backlog.ASKING}{view.name}", daemon=True).start()
         self.requests[key] = made
         return made
 

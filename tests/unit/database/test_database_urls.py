@@ -29,7 +29,9 @@ def test_every_spelling_means_the_driver_that_is_installed(scheme: str, monkeypa
     assert Database(url_of("SHOP_DB"), pooler=f"{scheme}://{PLACE}") == Database(OURS, pooler=OURS)
 
 
-@pytest.mark.parametrize("url", ["not a url", "host:5432/shop", "sqlite:///shop", "postgresql+asyncpg://u@h/d"])
+@pytest.mark.parametrize(
+    "url", ["not a url", "host:5432/shop", "sqlite:///shop", "postgresql+asyncpg://u@h/d", "postgresql://u:p@h:54x/d"]
+)
 def test_another_url_is_refused_by_the_name_of_its_variable(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", url)
     monkeypatch.setenv("SHOP_DB", url)

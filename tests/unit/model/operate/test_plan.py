@@ -12,7 +12,7 @@ from onlyonce.api.identity import mode, output_parts
 from onlyonce.api.identity import receive_parts as of_identity
 from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres, Sink
 from onlyonce.commitlog.incarnations import Made
-from onlyonce.core.changes import CONSEQUENCES, Change, Need, changes, check_goes_on, check_next_incarnation
+from onlyonce.core.changes import CONSEQUENCES, Change, Need, changes, check_goes_on, check_next_incarnation, mixes
 from onlyonce.core.errors import Refused
 from onlyonce.core.windows import Fixed, Session, Sliding, first_start, micros
 from onlyonce.operate.plan import backfill_step, reset_step
@@ -195,6 +195,13 @@ def test_a_run_stops_only_where_two_declarations_would_mix() -> None:
         with pytest.raises(Refused, match="shop/sums/1") as refused:
             check_goes_on("sums", "shop/sums/1", [change], nothing_kept=True)
         assert ("onlyonce drop shop --tables" in refused.value.hint) == (need is Need.NAME)
+
+
+def test_a_run_warns_of_what_mixes_results_of_two_declarations() -> None:
+    """A backfill is needed, or re-deliveries count twice; the rest needs no word."""
+    found = {kind for kind, (need, why) in CONSEQUENCES.items() if mixes(Change("receive", kind, "a", "b", need, why))}
+
+    assert found == {kind for kind, (need, _) in CONSEQUENCES.items() if need is Need.BACKFILL} | {"record_id"}
 
 
 @pytest.mark.parametrize("kind", CONSEQUENCES)
