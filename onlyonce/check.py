@@ -528,16 +528,27 @@ def unasked_brokers(pipeline: Pipeline) -> list[str]:
     return [f"Kafka at {one.source.servers}" for one in each_input(pipeline) if isinstance(one.source, Kafka)]
 
 
-def string_event_times(pipeline: Pipeline) -> list[str]:
-    """Return which event times are declared as strings. A record is invalid if its string is not ISO 8601."""
-    return [
-        f"{declared_at(pipeline, 'event_time')}pipeline {pipeline.name}"
-        f"{f', source {one.part.name}' if one.part else ''}: "
-        f"event_time={one.event_time!r} is a string: a record is invalid if it is not ISO 8601, like "
-        f"2026-01-31T10:00:00Z. Name another column if it holds no times{_or_a_timestamp(one)}"
-        for one in each_input(pipeline)
-        if ddl.types(one.schema)[one.event_time] == "string"
-    ]
+WHOLE_NUMBERS = frozenset({"tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long"})
+
+
+def doubtful_event_times(pipeline: Pipeline) -> list[str]:
+    """Return which event times are declared as strings or whole numbers: the column may hold something else.
+
+    A record is invalid if its string is not ISO 8601. A number without a format is a count of seconds.
+    """
+    found = []
+    for one in each_input(pipeline):
+        kind = ddl.types(one.schema)[one.event_time]
+        whose = f"pipeline {pipeline.name}{f', source {one.part.name}' if one.part else ''}"
+        at = f"{declared_at(pipeline, 'event_time')}{whose}: event_time={one.event_time!r} is"
+        if kind == "string":
+            found.append(
+                f"{at} a string: a record is invalid if it is not ISO 8601, like 2026-01-31T10:00:00Z. Name another "
+                f"column if it holds no times{_or_a_timestamp(one)}"
+            )
+        elif kind in WHOLE_NUMBERS and one.event_time not in one.formats:
+            found.append(f"{at} a whole number, read as seconds since 1970. Name another column if it holds no times")
+    return found
 
 
 def _or_a_timestamp(pipeline: Pipeline) -> str:

@@ -302,6 +302,14 @@ def default_of(name: str) -> str:
     return _text(FIELDS[name].default)
 
 
+def misspelt() -> Iterator[tuple[str, str]]:
+    """Yield each variable of the environment whose name is almost a setting's, and the setting's."""
+    for name in environment.inherited():
+        known = name in VARIABLES.values() or not name.startswith(PREFIX)
+        if not known and (meant := near(name, VARIABLES.values(), 0.9)):
+            yield name, meant
+
+
 def allowed(name: str) -> str:
     """Return what a value must be, in words."""
     field = FIELDS[name]

@@ -80,7 +80,7 @@ def check(
         for warning in (
             *onlyonce_check.missing_inboxes(one),
             *onlyonce_check.undeliverable(one),
-            *onlyonce_check.string_event_times(one),
+            *onlyonce_check.doubtful_event_times(one),
             *_refused_by_log(one),
         )
     ]

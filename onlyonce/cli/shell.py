@@ -19,7 +19,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from onlyonce import asked, console, settings
+from onlyonce import asked, configuration, console, settings
 from onlyonce.api.pipeline import Pipeline, unknown
 from onlyonce.core.backlog import ASKING
 from onlyonce.core.database_url import address
@@ -190,6 +190,8 @@ class PlatformGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command, and refuse it if the home or the database has another format."""
         found = super().resolve_command(ctx, args)
+        for unknown_setting, meant in () if ctx.resilient_parsing else configuration.misspelt():
+            note(f"! {unknown_setting} is no setting: did you mean {meant}?")
         if not (ctx.resilient_parsing or found[0] in ANY_FORMAT or {"-h", "--help"} & {*args}):
             refuse_other_format()
         return found

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.functions import arrow_udf
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
+from onlyonce.api import ddl
 from onlyonce.api.messages import Debezium, Kafka
 from onlyonce.api.pipeline import Pipeline
 from onlyonce.commitlog.incarnations import Driver
@@ -404,14 +405,14 @@ def topic_of(
 
 
 def _reading(topic: Topic) -> readings.Reading[pa.Table]:
-    columns = session.schema_of(SCHEMA).names
+    columns = [*ddl.types(SCHEMA)]  # without Spark: `onlyonce lag` asks too
     return readings.reading_of(
         topic.readings, topic.table, lambda: readings.Reading(topic.table, _entries, columns, _more)
     )
 
 
 def _entries(table: Location) -> pa.Table:
-    return _in_order(pa.table(opening.table(table).to_pyarrow_table(columns=session.schema_of(SCHEMA).names)))
+    return _in_order(pa.table(opening.table(table).to_pyarrow_table(columns=[*ddl.types(SCHEMA)])))
 
 
 def _more(there: pa.Table, entries: pa.Table) -> pa.Table:
