@@ -6,6 +6,8 @@ import json
 import os
 import re
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -424,6 +426,19 @@ def test_silent_sources_are_named_and_hold_up_no_other(
         assert "store: no answer within 2 s" in row["backlog_unknown"]
     assert found["shop/receive/web"]["finding"] == "unread input"
     assert {found[f"shop/receive/{name}"]["finding"] for name in ("topic", "store")} == {"source away"}
+
+
+def test_program_ends_while_a_source_is_still_asked(silent: Platform) -> None:
+    """Its store never answers, and the library that asks it waits for longer than the test does."""
+    program = Path(sys.executable).parent / "onlyonce"
+
+    done = subprocess.run(
+        [program, "status", "shop", "--json"], capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert done.returncode == 0, done.stderr
+    [row] = json.loads(done.stdout)
+    assert "store: no answer within 2 s" in row["backlog_unknown"]
 
 
 def test_answers_are_printed_as_they_come(
