@@ -436,21 +436,20 @@ def check_pipeline(pipeline: Pipeline, start_spark: Callable[[], SparkSession] |
     Raise Refused for a mistake in its declaration or functions; what is wrong with a table is in the result.
     """
     wrong: dict[str, BaseException] = {}
-    spark = None
     try:
-        shapes = kept_shapes(pipeline)
+        shapes, imported = kept_shapes(pipeline), True
     except Refused as error:
         if not resolve.needs_session(error):
             raise
-        if start_spark is None:
-            return Checked(True, lacking_here(pipeline), {})
-        spark = start_spark()
-        shapes = kept_shapes(pipeline)
+        shapes, imported = None, False
     asks_spark = shapes is None
     if shapes is None:
         if start_spark is None:
             return Checked(True, lacking_here(pipeline), {})
-        shapes, wrong = _ask_spark(pipeline, spark or start_spark())
+        spark = start_spark()
+        if not imported:
+            kept_shapes(pipeline)
+        shapes, wrong = _ask_spark(pipeline, spark)
     schemas = shapes.schemas
     outputs = [output for output in pipeline.outputs if output.name in schemas]
     for output in outputs:

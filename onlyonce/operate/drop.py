@@ -122,12 +122,11 @@ def _settle(database: Database, left: Left) -> None:
 
 
 def _inputs(asked: Namespace, pipeline: Pipeline | None) -> list[str]:
-    """Return the folders or objects of input that stay, as far as they are known without a declaration."""
+    """Return the folders or objects of input that stay. Without a declaration only the folder in the home is known."""
     if asked.output:
         return []
     if pipeline is None:
-        inbox = settings.inbox(asked.name)
-        return [str(inbox)] if inbox.is_dir() else []
+        return [str(settings.inbox(asked.name))]
     return [str(folder(view)) for view in each_input(pipeline) if view.source.has_inbox]
 
 

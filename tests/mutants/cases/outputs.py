@@ -400,9 +400,8 @@ MUTANTS = (
         "onlyonce/outputs/window_log.py",
         Replace("received", "max(versions.after, int(query.start_from.get(COUNTED_UPTO, -1)))", "versions.after"),
         tests=(
-            "tests/spark/run/test_incarnations.py::test_a_new_incarnation_of_any_kind_of_output_goes_on_with_what_is_open_and_writes_nothing_twice",
+            "tests/contract/outputs/test_counted_again.py::test_what_was_counted_is_not_counted_again_however_many_batches_read_it_again[two batches]",
         ),
-        spark=True,
     ),
     Mutant(
         "late-is-counted-in-time",
