@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +28,7 @@ def test_what_was_counted_is_not_counted_again_however_many_batches_read_it_agai
     context: Any = SimpleNamespace(instance="shop")
     # The first batch of an incarnation has no offset before it, and begins where the counted part ends.
     ends = [versions[at] for at in cut] + [versions[3]]
-    parts = [Versions(versions[1], ends[0]), *(Versions(*pair) for pair in zip(ends, ends[1:], strict=False))]
+    parts = [Versions(versions[1], ends[0]), *(Versions(*pair) for pair in itertools.pairwise(ends))]
 
     counted = [one.kept for part in parts for one in window_log.received(context, query, part)]
 
