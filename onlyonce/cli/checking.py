@@ -96,6 +96,8 @@ def _refused_by_log(pipeline: Pipeline) -> list[str]:
 
     Return nothing if there is no log yet, or its database does not answer.
     """
+    from sqlalchemy.exc import ProgrammingError
+
     from onlyonce.commitlog.health import Views
     from onlyonce.context import check_declarations
     from onlyonce.database.connect import Database
@@ -104,7 +106,7 @@ def _refused_by_log(pipeline: Pipeline) -> list[str]:
         try:
             database = Database(settings.database_url(), "onlyonce-check")
             Views(database).rows("at_work")
-        except OnlyonceError:
+        except (OnlyonceError, ProgrammingError):  # no database, or no tables of ours in it
             return []
         try:
             check_declarations(database, pipeline, pipeline.name)
