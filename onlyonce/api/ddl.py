@@ -48,6 +48,7 @@ TYPES = (
     "geography",
 )
 PARTS = {"array": 1, "map": 2}
+WITH_LENGTH = ("char", "varchar")
 OTHER_NAMES = {
     "text": "string",
     "str": "string",
@@ -122,6 +123,12 @@ def _check(column: str, kind: str) -> None:
             f"{column} has the type {kind.strip()!r}, which Spark does not have",
             data="nothing was read or written",
             hint=did_you_mean(close).rstrip() or f"choose one of: {', '.join(TYPES)}",
+        )
+    if name in WITH_LENGTH and not found[2]:
+        raise Refused(
+            f"{column} has the type {kind.strip()!r}, which needs a length",
+            data="nothing was read or written",
+            hint=f"did you mean 'string'? Or write {name}(20)",
         )
     if (more := _COLUMN.match(found[4])) and more[2].lower() in TYPES and more[1].lower() not in AFTER_A_TYPE:
         raise Refused(

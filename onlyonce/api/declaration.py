@@ -36,7 +36,7 @@ from typing import (
 from onlyonce.core import durations, errors
 from onlyonce.core.durations import refuse_other_types
 from onlyonce.core.errors import Refused
-from onlyonce.core.near_names import choose, near
+from onlyonce.core.near_names import choose, did_you_mean, near
 
 T = TypeVar("T")
 
@@ -151,7 +151,7 @@ def declaration(cls: type[T]) -> type[T]:
         for option, value in options.items():
             with at_option(self, option):
                 if option not in known:
-                    raise Refused(f"{cls.__name__}: unknown option {option!r}", hint=choose(option, known))
+                    raise Refused(f"{cls.__name__}: unknown option {option!r}", hint=_known_option(option, known))
                 options[option] = import_path(cls.__name__, option, value) if option in named else value
                 refuse_other_types(cls, {option: options[option]})
                 _refuse_other_classes(cls, option, options[option], several=option in several)
@@ -163,6 +163,15 @@ def declaration(cls: type[T]) -> type[T]:
 
     made.__init__ = checked
     return made  # type: ignore[no-any-return]
+
+
+OTHER_OPTIONS = {"sep": "delimiter", "separator": "delimiter", "folder": "inbox", "charset": "encoding"}
+"""The options of other libraries that mean one of ours."""
+
+
+def _known_option(option: str, known: list[str]) -> str:
+    meant = OTHER_OPTIONS.get(option)
+    return did_you_mean(meant).strip() if meant in known else choose(option, known)
 
 
 def _refuse_other_classes(made: type, option: str, given: Any, *, several: bool) -> None:

@@ -477,8 +477,32 @@ def _hint(error: Exception, path: Path) -> str:
         known = sys.modules["onlyonce"].__all__
         if error.name in known:
             return f"add it to the import: from onlyonce import {error.name}"
-        return f"{did_you_mean(near(str(error.name), known))}define it in the file, or import it"
+        if error.name in FROM_PYTHON:
+            return f"add the import: {FROM_PYTHON[error.name]}"
+        own = [name for name in _names_there(error) if not name.startswith("_")]
+        return f"{did_you_mean(near(str(error.name), [*known, *own]))}define it in the file, or import it"
+    asked = re.search(r"cannot import name '(\w+)' from 'onlyonce'", str(error))
+    if isinstance(error, ImportError) and asked:
+        return f"{did_you_mean(near(asked[1], sys.modules['onlyonce'].__all__))}correct the import"
     return "correct the file"
+
+
+FROM_PYTHON = {
+    "timedelta": "from datetime import timedelta",
+    "datetime": "from datetime import datetime",
+    "UTC": "from datetime import UTC",
+    "Path": "from pathlib import Path",
+    "os": "import os",
+}
+"""The import of each name that declarations take from Python's own library."""
+
+
+def _names_there(error: Exception) -> list[str]:
+    """Return the names that the failing line could use."""
+    at = error.__traceback__
+    while at and at.tb_next:
+        at = at.tb_next
+    return [*at.tb_frame.f_globals] if at else []
 
 
 def _source(function: Callable[..., Any]) -> str:

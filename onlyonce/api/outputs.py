@@ -237,7 +237,8 @@ class Output:
             _check_early_sessions(self)
         if self.window is None and self.watermark_delay:
             raise Refused(
-                f"output {self.name}: watermark_delay without a window", hint="without a window nothing is late"
+                f"output {self.name}: watermark_delay without a window",
+                hint="take watermark_delay out, or add window=Fixed(…): without a window nothing is late",
             )
 
     @property

@@ -10,7 +10,7 @@ import typer
 from onlyonce import console
 from onlyonce import settings as onlyonce_settings
 from onlyonce.api.sources import Growing, Kafka, PubSub
-from onlyonce.cli.shell import Json, PipelineFiles, PipelineName, give
+from onlyonce.cli.shell import Json, PipelineFiles, PipelineName, give, there
 from onlyonce.core.errors import Refused
 from onlyonce.core.locations import on_disk
 from onlyonce.core.runs import Report
@@ -56,7 +56,16 @@ def init(
         out.print(f"  {path.relative_to(Path.cwd())}", style="dim", markup=False)
     for remark in remarks:
         out.print(remark, markup=False)
-    out.print(f"{name}: made. Next: cd {name} && onlyonce run {name}", style="bold", markup=False)
+    out.print(f"{name}: made. Next: cd {name} && {_up()}onlyonce run {name}", style="bold", markup=False)
+
+
+def _up() -> str:
+    """Return the command that starts a platform, to stand before another one; nothing if one is there."""
+    try:
+        there(onlyonce_settings.database_url)
+    except Refused:
+        return "onlyonce up --no-airflow && "
+    return ""
 
 
 # The settings: every setting with its value and the value's origin, or the reference page of settings.

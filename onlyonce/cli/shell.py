@@ -401,7 +401,7 @@ def there(url: Callable[[], str]) -> str:
             raise Refused(
                 f"the PostgreSQL of {settings.home()} is stopped",
                 data="nothing was read or written",
-                hint="`onlyonce up` starts it",
+                hint="`onlyonce up` starts it, with Airflow; `onlyonce up --no-airflow` starts it alone",
             )
     return found
 

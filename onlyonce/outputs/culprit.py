@@ -32,6 +32,7 @@ from onlyonce.engine.session import quoted
 from onlyonce.outputs import results
 from onlyonce.outputs.results import Versions
 from onlyonce.receive import exchange
+from onlyonce.records import left_out
 from onlyonce.sources import record_id
 from onlyonce.sources.values import parse
 from onlyonce.sources.values.parse import PLACE
@@ -172,7 +173,8 @@ def _told(
     pipeline, batch = context.pipeline, f"{record[OO_INCARNATION]}/{record[OO_BATCH]}"
     shown = pipeline.record_id or pipeline.columns()
     values = ", ".join(f"{name}={str(record[name])[:100]}" for name in shown)
-    at = f", read at {place}" if place else ""
+    line = left_out.with_lines([{"place": str(place)}])[0]["line"] if place else None
+    at = f", read at {place}{f' (line {line})' if line else ''}" if place else ""
     again = f"onlyonce replay {context.instance} {record[OO_BATCH]} --output {root.name}"
     return FunctionFails(
         f"{error.what}; it also fails with the record {values} alone, of batch {batch}{at}",

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, GroupedData, SparkSession
 from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
@@ -167,7 +167,9 @@ def _check_result(output: Output, result: Any, windowed: bool) -> None:
         raise Refused(
             f"{at}output {output.name}: {output.transform} gave {type(result).__name__}, not a DataFrame",
             data="nothing was written",
-            hint="let it return the DataFrame that it makes",
+            hint="add .agg(…) to it, which makes a DataFrame"
+            if isinstance(result, GroupedData)
+            else "let it return the DataFrame that it makes",
         )
     if windowed and OO_WINDOW not in result.columns:
         raise Refused(

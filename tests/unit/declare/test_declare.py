@@ -89,6 +89,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "an unknown option of Delta": (lambda: delta(key=("a",)), "Delta: unknown option 'key'", "did you mean 'keys'?"),
     "an unknown option of Postgres": (
         lambda: postgres(table="a.b", tabel="c.d"), "Postgres: unknown option 'tabel'", "did you mean 'table'?"),
+    "an option of another library": (lambda: files(sep=";"), "Files: unknown option 'sep'", "did you mean 'delimiter'?"),
     "an unknown option like nothing": (lambda: delta(zzz=1), "Delta: unknown option 'zzz'", "choose one of: path, write, keys"),
     "a missing option": (lambda: postgres(), "Postgres lacks `table`", "add table=…"),
     "a missing option of a pipeline": (lambda: bare_pipeline(name="shop"), "Pipeline 'shop' lacks `schema` and .*`outputs`", "add schema=…"),
