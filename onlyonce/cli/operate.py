@@ -450,7 +450,20 @@ def invalid(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles 
     total, rows = left_out.invalid(known, pipeline, limit)
     _give_some((total, left_out.with_lines(rows)), limit, as_json, blocks=True)
     if total and not as_json:
-        note(left_out.after_invalid(known, pipeline))
+        note(left_out.after_invalid(known, pipeline, nothing_kept=_nothing_kept(pipeline)))
+
+
+def _nothing_kept(pipeline: str) -> bool:
+    """Return whether a pipeline can start over; False for a bounded run, and if only the reader's address is known."""
+    from sqlalchemy.exc import DBAPIError
+
+    from onlyonce.commitlog.incarnations import Declarations
+    from onlyonce.database.connect import Database
+
+    try:
+        return "@" not in pipeline and Declarations(Database(settings.database_url())).nothing_kept(pipeline)
+    except (OnlyonceError, OSError, DBAPIError):
+        return False
 
 
 def expired(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:

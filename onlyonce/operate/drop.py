@@ -118,7 +118,7 @@ def _settle(database: Database, left: Left) -> None:
         target_kinds.functions(place).drop(place)
     passing("drop-after-place")
     Drops(database).settle(left)
-    log.info("dropped", place=left.place)
+    log.debug("dropped", place=left.place)
 
 
 def _inputs(asked: Namespace, pipeline: Pipeline | None) -> list[str]:

@@ -22,6 +22,7 @@ from onlyonce.api.pipeline import Output, Pipeline
 from onlyonce.commitlog.removals import Rejections
 from onlyonce.core import stored_names
 from onlyonce.core.batch import to_micros, to_time
+from onlyonce.core.changes import starts_over
 from onlyonce.core.frontier import Frontier, closed_until
 from onlyonce.core.stored_names import (
     EXPIRED,
@@ -210,12 +211,20 @@ def _line_numbers(file: str, ats: list[int]) -> dict[int, int]:
     return numbers
 
 
-def after_invalid(pipeline: Pipeline, instance: str) -> str:
-    """Return what to do with the invalid records of an instance."""
+def after_invalid(pipeline: Pipeline, instance: str, *, nothing_kept: bool = False) -> str:
+    """Return what to do with the invalid records of an instance.
+
+    `nothing_kept`: whether its pipeline has kept nothing yet, so that it can start over.
+    """
     source = pipeline.source
     as_new = "send them again as new input" + (
         ", in a file with a new name" if source.has_inbox and not source.is_pulled else ""
     )
+    if nothing_kept:
+        return (
+            f"next: if the declaration is wrong, correct it. {starts_over(pipeline.name)}. If the records are wrong, "
+            f"correct them where they come from, and {as_new}"
+        )
     refused = pipeline.sources or source.is_topic or source.format != "json" or instance != pipeline.name
     if refused:  # by `reprocess`
         return (

@@ -102,6 +102,7 @@ def test_next_step_after_invalid_records_is_possible(source: Any, instance: str,
 
     assert ("`onlyonce reprocess p --invalid`" in said) == again
     assert ("in a file with a new name" in said) == isinstance(source, Files)
+    assert "`onlyonce drop p --tables`" in left_out.after_invalid(pipeline, instance, nothing_kept=True)
 
 
 def _events(rows: list[tuple[int, Frontier]]) -> pa.RecordBatch:
