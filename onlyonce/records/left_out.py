@@ -211,6 +211,17 @@ def _line_numbers(file: str, ats: list[int]) -> dict[int, int]:
     return numbers
 
 
+def of_other_format(pipeline: Pipeline, rows: list[Row]) -> str:
+    """Return how to declare lines that are no JSON and look like CSV; nothing for other invalid records."""
+    lines = [row["raw"] or "" for row in rows]
+    has_no_json = pipeline.source.format == "json" and bool(lines) and not any("{" in line for line in lines)
+    found = next((by for by in (",", ";", "\t", "|") if all(by in line for line in lines)), None)
+    if not has_no_json or found is None:
+        return ""
+    delimiter = "" if found == "," else f", delimiter={found!r}"
+    return f"the lines look like CSV: format='csv'{delimiter}, and header=True if the first line has the columns' names"
+
+
 def after_invalid(pipeline: Pipeline, instance: str, *, nothing_kept: bool = False) -> str:
     """Return what to do with the invalid records of an instance.
 

@@ -105,6 +105,29 @@ def test_next_step_after_invalid_records_is_possible(source: Any, instance: str,
     assert "`onlyonce drop p --tables`" in left_out.after_invalid(pipeline, instance, nothing_kept=True)
 
 
+@pytest.mark.parametrize(
+    ("source", "lines", "said"),
+    [
+        (Files(), ["id;at", "1;2"], "format='csv', delimiter=';'"),
+        (Files(), ["id,at", "1,2"], "format='csv', and"),
+        (Files(), ["id,at", '{"id": 1, "at": 2}'], ""),
+        (Files(), ["id", "1"], ""),
+        (Files(), [], ""),
+        (Files(format="csv"), ["id;at"], ""),
+    ],
+)
+def test_lines_of_another_format_are_recognised(source: Any, lines: list[str], said: str) -> None:
+    pipeline = Pipeline(
+        name="p", source=source, schema="id string, at timestamp", record_id="id", event_time="at",
+        outputs=Output(name="o", transform="m:f", sink=Delta()),
+    )  # fmt: skip
+
+    found = left_out.of_other_format(pipeline, [{"raw": line} for line in lines])
+
+    assert said in found
+    assert bool(found) == bool(said)
+
+
 def _events(rows: list[tuple[int, Frontier]]) -> pa.RecordBatch:
     instant = pa.timestamp("us", tz="UTC")
     frontier = pa.struct(
