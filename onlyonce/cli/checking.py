@@ -29,7 +29,7 @@ from onlyonce.cli.shell import (
     progress,
     there,
 )
-from onlyonce.cli.work import quiet, watched
+from onlyonce.cli.work import quiet, watched, with_modules
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.runs import Report, refusal
 from onlyonce.core.unrepeatable import staged_rows
@@ -211,17 +211,7 @@ def plan(given: Any, words: list[str], as_json: bool) -> None:
         known = load.load()
         with progress("compares what is declared with what has run"):
             left = unchecked([known[given.pipeline]] if given.pipeline else list(known.values()))
-        try:
-            with progress("compares what is declared with what has run"):
-                report = planner.main(words)
-        except Refused as error:
-            if not resolve.needs_session(error):
-                raise
-            from onlyonce.engine import session
-
-            with quiet("starts Spark: a module of the functions needs it to be imported"):
-                session.start("onlyonce plan", "local[1]")
-            report = planner.main(words)
+        report = with_modules("plan", lambda: planner.main(words))
         report.warnings.extend(
             f"the functions of {one.name} are not checked yet: `onlyonce check {one.name}` starts Spark for it"
             for one in left

@@ -23,6 +23,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from onlyonce import asked, logs, settings
 from onlyonce import console as onlyonce_console
+from onlyonce.api import resolve
 from onlyonce.cli import bars
 from onlyonce.cli.shell import (
     Json,
@@ -38,6 +39,7 @@ from onlyonce.cli.shell import (
     there,
 )
 from onlyonce.core.errors import Refused, in_line
+from onlyonce.core.runs import Report
 
 NO_JVM = "JAVA_GATEWAY_EXITED"
 """Spark's name for a JVM that ends as it starts. Only the JVM's own output has the cause."""
@@ -88,6 +90,20 @@ def quiet(text: str) -> Iterator[Callable[[str], None]]:
                 yield lambda now: line.update(task, description=escape(now))
         else:
             yield lambda now: screen.print(now, style="dim", markup=False, soft_wrap=True)
+
+
+def with_modules(command: str, job: Callable[[], Report]) -> Report:
+    """Return a command's report. Start Spark only if a module of the functions can't be imported without it."""
+    try:
+        return job()
+    except Refused as error:
+        if not resolve.needs_session(error):
+            raise
+    from onlyonce.engine import session
+
+    with quiet("starts Spark: a module of the functions needs it to be imported"):
+        session.start(f"onlyonce {command}", "local[1]")
+    return job()
 
 
 @contextmanager
@@ -302,4 +318,4 @@ def reset(
     from onlyonce.run import reset as resetter
 
     there(settings.database_url)
-    give(resetter.new(target, yes=yes, from_kept=from_kept), as_json)
+    give(with_modules("reset", lambda: resetter.new(target, yes=yes, from_kept=from_kept)), as_json)

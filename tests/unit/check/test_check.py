@@ -287,3 +287,28 @@ def test_database_of_another_kind_is_refused_before_it_is_asked(
     assert error.what.endswith(f"the environment variable MINE of a sink's database has a URL of {what}")
     assert hint in error.hint
     assert "mine@" not in str(error)
+
+
+def test_module_that_needs_a_session_is_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function of Spark is made as the module is imported: it is no mistake, and other errors of an import are."""
+    (tmp_path / "needs_spark.py").write_text(
+        'from pyspark.sql import functions as F\n@F.udf("long")\ndef twice(n):\n    return 2 * n\n'
+        "def f(rows):\n    return rows\n"
+    )
+    (tmp_path / "is_wrong.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    shop, wrong = (
+        Pipeline(
+            name="p", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at",
+            outputs=Output(name="o", transform=f"{module}:f", sink=Delta()),
+        ) for module in ("needs_spark", "is_wrong")
+    )  # fmt: skip
+
+    def start() -> Any:
+        raise KeyboardInterrupt
+
+    assert check.check_pipeline(shop, None).asked_spark
+    with pytest.raises(KeyboardInterrupt):
+        check.check_pipeline(shop, start)
+    with pytest.raises(Refused, match=r"is_wrong\.py:1: .*ZeroDivisionError"):
+        check.check_pipeline(wrong, start)
