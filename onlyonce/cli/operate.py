@@ -420,7 +420,7 @@ def late(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = N
     if rows:
         log = Traces(Database(there(settings.reading_url), "onlyonce-late"))
         rows = [row | {"included": one} for row, one in zip(rows, log.included(pipeline, rows), strict=True)]
-    _give_some((total, rows), limit, as_json)
+    _give_some(f"late records of {pipeline}", (total, rows), limit, as_json)
 
 
 def rejected(
@@ -439,7 +439,8 @@ def rejected(
     if output is not None:
         known.output(output)
     database = Database(there(settings.reading_url), "onlyonce-rejected")
-    _give_some(found.rejected_rows(database, known, pipeline, limit, output), limit, as_json)
+    rows = found.rejected_rows(database, known, pipeline, limit, output)
+    _give_some(f"rejected records of {pipeline}", rows, limit, as_json)
 
 
 def invalid(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
@@ -448,7 +449,7 @@ def invalid(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles 
 
     known = declared(pipeline)
     total, rows = left_out.invalid(known, pipeline, limit)
-    _give_some((total, left_out.with_lines(rows)), limit, as_json, blocks=True)
+    _give_some(f"invalid records of {pipeline}", (total, left_out.with_lines(rows)), limit, as_json, blocks=True)
     if total and not as_json:
         if look := left_out.of_other_format(known, rows):
             note(look)
@@ -472,11 +473,13 @@ def expired(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles 
     """Show the records from before the dedup horizon, which can't be checked for duplicates any more."""
     from onlyonce.records import left_out
 
-    _give_some(left_out.expired(declared(pipeline), pipeline, limit), limit, as_json)
+    _give_some(f"expired records of {pipeline}", left_out.expired(declared(pipeline), pipeline, limit), limit, as_json)
 
 
-def _give_some(found: tuple[int, list[dict[str, object]]], limit: int, as_json: bool, *, blocks: bool = False) -> None:
+def _give_some(
+    what: str, found: tuple[int, list[dict[str, object]]], limit: int, as_json: bool, *, blocks: bool = False
+) -> None:
     total, rows = found
-    give(rows, as_json, empty="there are none", blocks=blocks)
+    give(rows, as_json, empty=f"there are no {what}", blocks=blocks)
     if total > limit:
         note(f"{limit:,} of {total:,}; --limit shows more")

@@ -254,7 +254,7 @@ def main(argv: list[str]) -> Report:
         with drivers.noted_run(database, asked.dag_id, asked.run_id, pipeline.name):
             skipped = (_run_long if asked.continuous else _drain)(pipeline, instance, database, asked)
     except (Stopped, KeyboardInterrupt):
-        found = report(database, pipeline, instance, asked.run_id)
+        found = report(database, pipeline, instance, asked.run_id, stopped=True)
         found.warnings.append(
             f"stopped by Ctrl-C; batches of receive committed before: {found.facts['batches']}. "
             f"`onlyonce run {pipeline.name}` continues after them"
@@ -321,8 +321,19 @@ def _why_all_invalid(database: Database, pipeline: Pipeline, instance: str, run_
     return f"The most frequent reason ({found[1]:,}): {found[0]}. {f'They are declared at {at}. ' if at else ''}"
 
 
-def report(database: Database, pipeline: Pipeline, instance: str, run_id: str, skipped: Collection[str] = ()) -> Report:
-    """Return what a run has committed, from the log, and the folders below an inbox that it has skipped."""
+def report(
+    database: Database,
+    pipeline: Pipeline,
+    instance: str,
+    run_id: str,
+    skipped: Collection[str] = (),
+    *,
+    stopped: bool = False,
+) -> Report:
+    """Return what a run has committed, from the log, and the folders below an inbox that it has skipped.
+
+    `stopped`: whether a person has stopped it, so that input may wait.
+    """
     fates = Views(database).rows("run_fates", run_id=run_id)
     why = _why_all_invalid(database, pipeline, instance, run_id) if all_invalid(fates) else ""
     warnings = [*([folders.told(skipped)] if skipped else []), *left_out(instance, fates, why)]
@@ -331,7 +342,8 @@ def report(database: Database, pipeline: Pipeline, instance: str, run_id: str, s
     tables = {"fates": fates, "commits": commits}
     if windows := _open_windows(database, pipeline) if instance == pipeline.name else []:
         tables["open_windows"] = windows
-    title = f"committed by {run_id}" if fates or commits else f"nothing new{_since(database, instance)}"
+    nothing = "stopped before anything was committed" if stopped else f"nothing new{_since(database, instance)}"
+    title = f"committed by {run_id}" if fates or commits else nothing
     return Report(f"{pipeline.name}: {title}", run_id, facts, tables, warnings)
 
 
