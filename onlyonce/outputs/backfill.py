@@ -144,7 +144,6 @@ def dry_run(
     If `late_only`, report only windows with late records that no backfill has included.
     """
     names = [root.name for root in (with_downstream(pipeline, roots) if late_only else roots)]
-    start, stop = span.times
     windows = Backfills(database).windows_in(pipeline.name, names, span, late_only=late_only)
     warnings = []
     sinks = []
@@ -158,18 +157,24 @@ def dry_run(
             warnings.append(f"{error.what}. {error.hint}")
     for root in with_downstream(pipeline, roots):
         sinks += [_of_sink(output) for output in [root, *pipeline.made_from(root)]]
-    facts = {"from": start, "to": stop, "windows": len(windows), "late rows not in a result": _total(windows)}
+    facts = {**_asked_for(span), "windows": len(windows), "late rows not in a result": _total(windows)}
     if any(pipeline.lookups(root) for root in roots):
         facts["lookups"] = "as each window saw them" if lookups == "then" else "as they are now"
     tables = {"sinks": sinks, "windows": windows}
     return Report(f"{pipeline.name}: a backfill would recompute", "dry run", facts, tables, warnings)
 
 
+def _asked_for(span: Span) -> dict[str, Any]:
+    """Return the times that a person has asked for; nothing for all windows."""
+    start, stop = span.times
+    return {} if span == Span(FIRST, LAST) else {"from": start, "to": stop}
+
+
 def report(database: Database, pipeline: Pipeline, span: Span, run_id: str, warnings: Sequence[str] = ()) -> Report:
     """Report from the log what a run has recomputed and committed."""
     done = Views(database).rows("run_backfills", run_id=run_id)
     commits = Views(database).rows("run_commits", run_id=run_id)
-    facts = {"pipeline": pipeline.name, "from": span.times[0], "to": span.times[1]}
+    facts = {"pipeline": pipeline.name, **_asked_for(span)}
     title, shown = f"{pipeline.name}: recomputed by {run_id}", {"backfills": done, "commits": commits}
     nothing = ["no record has its window between these times, so no row was written or replaced"]
     empty = bool(done) and not any(row["windows"] for row in done)
