@@ -130,9 +130,11 @@ def test_invalid_records_are_blocks_with_the_next_step(shop: Shop) -> None:
         names = [line.strip().partition(":")[0] for line in block.strip().splitlines()]
         assert names == ["reason", "raw", "ingestion_time", "incarnation", "batch"]
     assert "in all rows" not in shown.stdout
-    assert "onlyonce reprocess shop --invalid" in shown.stderr
+    assert "onlyonce drop shop --tables" in shown.stderr  # nothing is kept yet
     assert len(json.loads(as_json.stdout)) == 2
     assert as_json.stderr == ""
+    shop.receive(("a", at(0)))
+    assert "onlyonce reprocess shop --invalid" in runner.invoke(app, ["invalid", "shop"]).stderr
 
 
 def test_common_reason_counts_reasons_that_differ_in_values(shop: Shop) -> None:
