@@ -72,7 +72,7 @@ class Mistake:
 D, T = "mine.py", "functions"
 MISTAKES: dict[str, Mistake] = {
     "misspelled column": Mistake('"cents").al', '"cent").al', f"{T}:10", "asks for the column 'cent'", "did you mean 'cents'? choose one of: "),
-    "misspelt function of Spark": Mistake('F.sum("cents")', 'F.smu("cents")', f"{T}:10", "has no attribute 'smu'", "did you mean 'sum'?"),
+    "misspelt function of Spark": Mistake('F.sum("cents")', 'F.smu("cents")', f"{T}:11", "has no attribute 'smu'", "did you mean 'sum'?"),
     "a type without its length": Mistake("shop string", "shop varchar", f"{D}:6", "type 'varchar', which needs a length", "did you mean 'string'?"),
     "wrong type": Mistake("cents long", "cents itn", f"{D}:6", "type 'itn', which Spark does not have", "did you mean 'int'?"),
     "missing comma": Mistake("shop string, at", "shop string at", f"{D}:6", "column shop is followed by 'at timestamp' without a comma", "put a comma before at"),
