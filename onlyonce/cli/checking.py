@@ -36,6 +36,7 @@ from onlyonce.core.unrepeatable import staged_rows
 
 if TYPE_CHECKING:
     from onlyonce.check import Checked
+    from onlyonce.database.connect import Database
 
 PANEL = "Change"
 Master = Annotated[
@@ -92,27 +93,33 @@ def check(
 
 
 def _refused_by_log(pipeline: Pipeline) -> list[str]:
-    """Return why no run of a pipeline begins as it is declared now, by what the log says of earlier runs.
+    """Return why no run of a pipeline begins as it is declared now, by what the log says of earlier runs."""
+    from onlyonce.context import check_declarations
 
-    Return nothing if there is no log yet, or its database does not answer.
-    """
+    with log_if_there() as database:
+        try:
+            if database is not None:
+                check_declarations(database, pipeline, pipeline.name)
+        except Refused as error:
+            return [] if resolve.needs_session(error) else [f"no run begins: {error.what}. {error.hint}"]
+    return []
+
+
+@contextmanager
+def log_if_there() -> Iterator[Database | None]:
+    """Yield the commit log's database; None if there is none yet, or if it does not answer within a few seconds."""
     from sqlalchemy.exc import ProgrammingError
 
     from onlyonce.commitlog.health import Views
-    from onlyonce.context import check_declarations
     from onlyonce.database.connect import Database
 
     with few_seconds():
         try:
-            database = Database(settings.database_url(), "onlyonce-check")
-            Views(database).rows("at_work")
+            found = Database(there(settings.database_url), "onlyonce-check")
+            Views(found).rows("at_work")
         except (OnlyonceError, ProgrammingError):  # no database, or no tables of ours in it
-            return []
-        try:
-            check_declarations(database, pipeline, pipeline.name)
-        except Refused as error:
-            return [] if resolve.needs_session(error) else [f"no run begins: {error.what}. {error.hint}"]
-    return []
+            found = None
+        yield found
 
 
 @contextmanager

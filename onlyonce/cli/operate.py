@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from onlyonce import console, settings
+from onlyonce.cli.checking import log_if_there
 from onlyonce.cli.shell import (
     InstanceName,
     Json,
@@ -457,16 +458,16 @@ def invalid(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles 
 
 
 def _nothing_kept(pipeline: str) -> bool:
-    """Return whether a pipeline can start over; False for a bounded run, and if only the reader's address is known."""
+    """Return whether a pipeline can start over; False for a bounded run, or if the log can't be asked."""
     from sqlalchemy.exc import DBAPIError
 
     from onlyonce.commitlog.incarnations import Declarations
-    from onlyonce.database.connect import Database
 
-    try:
-        return "@" not in pipeline and Declarations(Database(settings.database_url())).nothing_kept(pipeline)
-    except (OnlyonceError, OSError, DBAPIError):
-        return False
+    with log_if_there() as database:
+        try:
+            return "@" not in pipeline and database is not None and Declarations(database).nothing_kept(pipeline)
+        except (OnlyonceError, DBAPIError):
+            return False
 
 
 def expired(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:

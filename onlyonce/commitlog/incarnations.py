@@ -269,7 +269,7 @@ class Declarations(Transactions):
         declaration can finish it.
         """
         found = self._changes(incarnation, now)
-        nothing_kept = bool(found) and self.nothing_kept(now.instance)
+        nothing_kept = bool(changes.needing_a_name(found)) and self.nothing_kept(now.instance)
         changes.check_goes_on(now.query, incarnation.incarnation, found, nothing_kept=nothing_kept)
         return found
 
@@ -277,14 +277,15 @@ class Declarations(Transactions):
     def check_next(self, incarnation: Incarnation, now: Declared) -> None:
         """Raise Refused if the next incarnation of a query can't begin under a declaration: it needs another name."""
         found = self._changes(incarnation, now)
-        nothing_kept = bool(found) and self.nothing_kept(now.instance)
+        nothing_kept = bool(changes.needing_a_name(found)) and self.nothing_kept(now.instance)
         changes.check_next_incarnation(incarnation.incarnation, found, nothing_kept=nothing_kept)
 
     @one_transaction
     def nothing_kept(self, pipeline: str) -> bool:
         """Return whether a pipeline and its bounded runs can start over: they have kept and written nothing.
 
-        False if it can't be known, or if the input can't be read again.
+        False if it can't be known, or if the input was acknowledged. Whether a folder or a broker still has the input
+        is not asked.
         """
         return bool(ask(self.connection, "drop", "nothing_kept", pipeline=pipeline)[0].nothing_kept)
 

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 ANSWER_SECONDS = 2.0
+"""How long a source may take to answer. Whatever asks a source and shows its answer waits no longer."""
 ASKING = "backlog-"
 """How the names of the threads begin that wait for a source's answer."""
-"""How long a source may take to answer. Whatever asks a source and shows its answer waits no longer."""
 KEPT_SECONDS = 15.0
 """How long an answer is kept, and shown again without another request."""
 CURRENT_INTERVALS = 3

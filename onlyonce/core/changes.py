@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -237,6 +237,11 @@ def changes(query: str, before: Parts, after: Parts, *, stateless: bool = False)
     return list(_output_changes(query, before["outputs"], after["outputs"], stateless))
 
 
+def needing_a_name(found: Iterable[Change]) -> list[Change]:
+    """Return the changes after which a pipeline or output needs another name."""
+    return [change for change in found if change.need is Need.NAME]
+
+
 def check_goes_on(query: str, incarnation: str, found: list[Change], *, nothing_kept: bool = False) -> None:
     """Raise Refused if a run under the existing incarnation would mix two declarations.
 
@@ -247,7 +252,7 @@ def check_goes_on(query: str, incarnation: str, found: list[Change], *, nothing_
         return
     first = stops[0]
     pipeline = incarnation.split("/")[0]
-    by_name = any(change.need is Need.NAME for change in stops)
+    by_name = bool(needing_a_name(stops))
     raise Refused(
         _has_changed(first, incarnation),
         data="nothing was read or written" if nothing_kept and by_name else f"nothing was read or written. {first.why}",
@@ -262,7 +267,7 @@ def check_next_incarnation(incarnation: str, found: list[Change], *, nothing_kep
 
     `nothing_kept` as in `check_goes_on`.
     """
-    if renamed := [change for change in found if change.need is Need.NAME]:
+    if renamed := needing_a_name(found):
         raise Refused(
             _has_changed(renamed[0], incarnation),
             data=f"nothing was changed; the target would have rows of both declarations. {renamed[0].why}",
@@ -298,7 +303,7 @@ def starts_over(pipeline: str) -> str:
     """Return how a pipeline that has kept nothing starts over under its name."""
     return (
         f"{pipeline} has kept no record yet, so it can start over under its name: `onlyonce drop {pipeline} --tables` "
-        "says what is removed, and with --yes it does it. The next run reads all input again"
+        "says what is removed, and with --yes it does it. The next run reads again what its source still has"
     )
 
 

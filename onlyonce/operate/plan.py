@@ -29,7 +29,7 @@ from onlyonce.commitlog.removals import Removals
 from onlyonce.core import retention, stored_names
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import to_micros
-from onlyonce.core.changes import CONSEQUENCES, Change, Need, Parts, changes, starts_over
+from onlyonce.core.changes import CONSEQUENCES, Change, Need, Parts, changes, needing_a_name, starts_over
 from onlyonce.core.durations import in_words
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.runs import Report
@@ -218,6 +218,7 @@ class Plan:
     unknown        what can't be compared, and what only a new incarnation changes
     half_written   the batches that must end before anything is done
     staged         output -> why its rows are stored before they are written
+    nothing_kept   whether a change needs another name, and the pipeline can start over instead
     """
 
     pipeline: str
@@ -226,6 +227,7 @@ class Plan:
     unknown: list[str]
     half_written: list[str]
     staged: Mapping[str, str] = field(default_factory=dict)
+    nothing_kept: bool = False
 
 
 def main(argv: list[str]) -> Report:
@@ -267,9 +269,9 @@ def made(database: Database, pipeline: Pipeline) -> Plan:
     half = half_written_told(database, pipeline, going_on, begun_from_start)
     unknown += kept_state_told(pipeline.name, [last for last in going_on if last.query not in begun_from_start])
     todo = _todo(database, pipeline, incarnations, found, waiting)
-    if any(change.need is Need.NAME for change in found) and Declarations(database).nothing_kept(pipeline.name):
-        unknown.append(starts_over(pipeline.name))
-    return Plan(pipeline.name, found, todo, unknown, half, check.kept_staged(pipeline))
+    nothing_kept = bool(needing_a_name(found)) and Declarations(database).nothing_kept(pipeline.name)
+    unknown += [starts_over(pipeline.name)] if nothing_kept else []
+    return Plan(pipeline.name, found, todo, unknown, half, check.kept_staged(pipeline), nothing_kept)
 
 
 def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: Namespace) -> Report:
@@ -277,12 +279,12 @@ def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: Namespace) 
 
     Raise Refused for a change that needs another name.
     """
-    if names := [change for change in plan.found if change.need is Need.NAME]:
+    if names := needing_a_name(plan.found):
         raise Refused(
             f"{names[0].part} of {pipeline.name} can't change under this name",
             data="nothing was done",
             hint=starts_over(plan.pipeline)
-            if Declarations(database).nothing_kept(plan.pipeline)
+            if plan.nothing_kept
             else f"{names[0].why}. Put it back, or declare the new one next to it",
         )
     if plan.half_written:

@@ -27,8 +27,9 @@ WHERE instance = ANY (:instances) AND query <> 'receive' AND (CAST(:query AS tex
 ORDER BY instance, query, first_seen_at
 
 -- nothing_kept --
--- Whether a pipeline and its bounded runs have kept no record and written no row, have nothing half written, and can read
--- all their input again. A sink's own database is not asked, and what was pulled is acknowledged: false for both.
+-- Whether a pipeline and its bounded runs have kept no record and written no row, and have nothing half written. A sink's
+-- own database is not asked, and what was pulled is acknowledged: false for both. Nobody asks whether a folder or a broker
+-- still has the input.
 SELECT NOT EXISTS (SELECT FROM onlyonce.totals t WHERE t.pipeline = :pipeline AND (t.kept > 0 OR t.begun > 0))
    AND NOT EXISTS (SELECT FROM onlyonce_private.incarnations l JOIN onlyonce_private.pipelines p USING (instance)
                    WHERE p.pipeline = :pipeline

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from onlyonce import asked, console, settings
 from onlyonce.asked import parse
-from onlyonce.cli import app, operate, shell, work
+from onlyonce.cli import app, checking, operate, shell, work
 from onlyonce.core import errors
 from onlyonce.core.runs import Report
 from onlyonce.database import statements
@@ -784,3 +784,11 @@ COLUMNS = [
 def test_an_unknown_name_in_sql_gets_the_similar_name_and_the_list(what: str, statement: str, hint: str) -> None:
     """A column's list has the columns of the tables that the statement names, a table's those of its schema."""
     assert shell.known_names(what, statement, COLUMNS) == hint
+
+
+def test_a_check_needs_no_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A project is checked before its first `onlyonce up`, and where continuous integration has no database."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path / "none"))
+
+    with checking.log_if_there() as database:
+        assert database is None
