@@ -447,7 +447,7 @@ def check_pipeline(pipeline: Pipeline, start_spark: Callable[[], SparkSession] |
         if start_spark is None:
             return Checked(True, lacking_here(pipeline), {})
         spark = start_spark()
-        if not imported:
+        if not imported:  # what needs no Spark is checked now that the module can be imported
             kept_shapes(pipeline)
         shapes, wrong = _ask_spark(pipeline, spark)
     schemas = shapes.schemas
@@ -527,7 +527,7 @@ def unasked_brokers(pipeline: Pipeline) -> list[str]:
     return [f"Kafka at {one.source.servers}" for one in each_input(pipeline) if isinstance(one.source, Kafka)]
 
 
-WHOLE_NUMBERS = frozenset({"tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long"})
+WHOLE_NUMBERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 
 
 def doubtful_event_times(pipeline: Pipeline) -> list[str]:

@@ -12,6 +12,7 @@ import importlib.util
 import pkgutil
 import re
 import sys
+import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from importlib.metadata import entry_points
@@ -79,9 +80,13 @@ def named(text: str, subject: str, *, made: object = None, option: str | None = 
 def needs_session(error: OnlyonceError) -> bool:
     """Return whether a module could not be imported only because there is no Spark session yet.
 
-    It makes Columns or functions of Spark as it is imported (`@F.udf("long")`).
+    It makes Columns or functions of Spark as it is imported (`@F.udf("long")`). PySpark itself has raised the error.
     """
-    return isinstance(error.__cause__, AssertionError | RuntimeError)
+    cause = error.__cause__
+    if not isinstance(cause, AssertionError | RuntimeError):
+        return False
+    frames = traceback.extract_tb(cause.__traceback__)
+    return bool(frames) and "/pyspark/" in frames[-1].filename
 
 
 def check_written(text: str, subject: str, *, made: object = None, option: str | None = None, **words: str) -> None:

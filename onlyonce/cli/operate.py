@@ -276,8 +276,9 @@ def sql(
     if url == bool(statement):
         raise Refused("sql needs a statement or --url", hint='onlyonce sql "select * from onlyonce.batches"')
     if url:
-        print(there(settings.reader_url).replace("+psycopg2", ""))
-        if "require_auth=" in settings.reader_url() and (old := _old_psql()):
+        address = there(settings.reader_url).replace("+psycopg2", "")
+        print(address)
+        if "require_auth=" in address and (old := _old_psql()):
             note(
                 f"psql {old} of this machine does not know require_auth, by which it gives no password to another "
                 'server: take psql 16 or newer, or ask by onlyonce sql "select …"'
@@ -285,6 +286,15 @@ def sql(
         return
     # A statement may end its read-only transaction, so it never runs as the writer.
     give(read(lambda views: views.free(statement), settings.reader_url), as_json, whole=True)
+
+
+def _old_psql() -> str | None:
+    """Return the version of psql if it is older than 16; None if it is newer, or is not found."""
+    if (psql := shutil.which("psql")) is None:
+        return None
+    told = subprocess.run([psql, "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"(\d+)[.\w]*", told)
+    return found[0] if found and int(found[1]) < 16 else None
 
 
 def status(pipeline: OnlyPipeline = None, pipelines: OnlyOfFiles = None, as_json: Json = False) -> None:
@@ -301,15 +311,6 @@ def status(pipeline: OnlyPipeline = None, pipelines: OnlyOfFiles = None, as_json
         for line in unknown:
             note(line)
     give(rows, as_json, empty="no pipeline has run yet")
-
-
-def _old_psql() -> str | None:
-    """Return the version of psql if it is older than 16; None if it is newer, or is not found."""
-    if (psql := shutil.which("psql")) is None:
-        return None
-    told = subprocess.run([psql, "--version"], capture_output=True, text=True, check=False).stdout
-    found = re.search(r"(\d+)[.\w]*", told)
-    return found[0] if found and int(found[1]) < 16 else None
 
 
 def lag(pipeline: OnlyPipeline = None, pipelines: OnlyOfFiles = None, as_json: Json = False) -> None:

@@ -173,7 +173,7 @@ def _told(
     pipeline, batch = context.pipeline, f"{record[OO_INCARNATION]}/{record[OO_BATCH]}"
     shown = pipeline.record_id or pipeline.columns()
     values = ", ".join(f"{name}={str(record[name])[:100]}" for name in shown)
-    line = left_out.with_lines([{"place": str(place)}])[0]["line"] if place else None
+    [line] = left_out.lines_of([str(place or "")])
     at = f", read at {place}{f' (line {line})' if line else ''}" if place else ""
     again = f"onlyonce replay {context.instance} {record[OO_BATCH]} --output {root.name}"
     return FunctionFails(

@@ -173,19 +173,24 @@ _MOST_COUNTED = 256 * 2**20  # bytes of a file, less than a second
 
 
 def with_lines(rows: list[Row]) -> list[Row]:
-    """Return invalid records with the number of the line on which each begins, as an editor counts; None if not known.
+    """Return invalid records with the number of the line on which each begins."""
+    lines = lines_of([row["place"] or "" for row in rows])
+    return [_with_line(row, line) for row, line in zip(rows, lines, strict=True)]
+
+
+def lines_of(places: list[str]) -> list[int | None]:
+    """Return the number of the line with which each place begins, as an editor counts; None if not known.
 
     It is known for a record of a local file that is still there and not compressed, in the first 256 MiB.
     """
-    found = [_AT_A_BYTE.fullmatch(row["place"] or "") for row in rows]
+    found = [_AT_A_BYTE.fullmatch(place) for place in places]
     wanted: dict[str, set[int]] = {}
     for place in filter(None, found):
         wanted.setdefault(place["file"], set()).add(int(place["at"]))
     numbers = {
         file: _line_numbers(file, sorted(at for at in ats if at < _MOST_COUNTED)) for file, ats in wanted.items()
     }
-    lines = [numbers[place["file"]].get(int(place["at"])) if place else None for place in found]
-    return [_with_line(row, line) for row, line in zip(rows, lines, strict=True)]
+    return [numbers[place["file"]].get(int(place["at"])) if place else None for place in found]
 
 
 def _with_line(row: Row, line: int | None) -> Row:

@@ -326,8 +326,9 @@ def _without_misfits(sample: Sample) -> Sample | None:
 def _forms_of_most(values: Sequence[Any]) -> list[str | None]:
     """Return the forms that read most of the first values; None stands for ISO 8601."""
     first = [value for value in values if isinstance(value, str)][:20]
-    forms: list[str | None] = [None, *PATTERNS]
-    return [form for form in forms if first and sum(_has_form(value, form) for value in first) * 2 > len(first)]
+    like = [value for value in first if LOOKS_LIKE.match(value)]
+    forms: list[str | None] = [None, *PATTERNS] if len(like) * 2 > len(first) else []
+    return [form for form in forms if sum(_has_form(value, form) for value in like) * 2 > len(first)]
 
 
 def _has_form(value: Any, form: str | None) -> bool:

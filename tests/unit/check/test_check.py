@@ -312,3 +312,10 @@ def test_module_that_needs_a_session_is_left_to_spark(tmp_path: Path, monkeypatc
         check.check_pipeline(shop, start)
     with pytest.raises(Refused, match=r"is_wrong\.py:1: .*ZeroDivisionError"):
         check.check_pipeline(wrong, start)
+    (tmp_path / "is_wrong.py").write_text("raise RuntimeError('no session of theirs')\n")
+    with pytest.raises(Refused, match=r"is_wrong\.py:1: .*RuntimeError: no session of theirs"):
+        check.check_pipeline(wrong, start)
+    (tmp_path / "is_wrong.py").write_text(
+        "from pyspark.sql import functions as F\nID = F.col('id')\ndef f(rows):\n    return rows\n"
+    )
+    assert check.check_pipeline(wrong, None).asked_spark
