@@ -6,10 +6,12 @@ import logging
 import sys
 import threading
 import time
+from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+import psutil
 import structlog
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -44,7 +46,11 @@ def start(name: str, master: str | None = None) -> SparkSession:
         builder = builder.config(key, value)
     # Other users of the machine can't connect to the ports of this driver's Python.
     callers.guard_accumulators()
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except KeyboardInterrupt:
+        _end_unconnected()
+        raise
     callers.guard(session.sparkContext._gateway)
     if level := session.conf.get("spark.log.level", None):
         session.sparkContext.setLogLevel(level)
@@ -52,6 +58,20 @@ def start(name: str, master: str | None = None) -> SparkSession:
         _silence_repeated(session)
     watch(session.sparkContext)
     return session
+
+
+def _end_unconnected() -> None:
+    """End the JVM that this process launched, if PySpark was interrupted before it had connected to it.
+
+    PySpark then deletes the folder in which the JVM writes its port. The JVM fails to write it, no longer reads the
+    pipe whose end would end it, and lives on when this process is gone.
+    """
+    if SparkContext._gateway is not None:  # it reads the pipe
+        return
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if "_PYSPARK_DRIVER_CONN_INFO_PATH" in process.environ():
+                process.kill()
 
 
 def _options(master: str) -> dict[str, str]:

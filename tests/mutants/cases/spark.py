@@ -17,6 +17,13 @@ MUTANTS = (
         tests=(CONTENT + "test_a_frame_planned_once_is_the_same_and_its_session_as_it_was",),
     ),
     Mutant(
+        "a-jvm-that-nobody-ends",
+        "Ctrl-C while Spark starts leaves its JVM, which then lives for ever",
+        "onlyonce/engine/session.py",
+        Delete("_end_unconnected", "process.kill()"),
+        tests=("tests/unit/session/test_interrupted_start.py::test_an_interrupted_start_leaves_no_jvm",),
+    ),
+    Mutant(
         "columnar-input",
         "a team's setting lets Spark send columns to Python functions, which then wait for ever",
         "onlyonce/engine/options.py",
