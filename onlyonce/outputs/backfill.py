@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+ALL_LATE = "all windows that have late records"
+"""The range of a backfill with --late-only and without times."""
+
 
 def main(argv: list[str]) -> Report:
     """Backfill one pipeline once, and return the report of what is committed. Raise the platform's errors."""
@@ -165,9 +168,9 @@ def dry_run(
 
 
 def _asked_for(span: Span) -> dict[str, Any]:
-    """Return the times that a person has asked for; nothing for all windows."""
+    """Return the times that a person has asked for, or which windows are meant without times."""
     start, stop = span.times
-    return {} if span == Span(FIRST, LAST) else {"from": start, "to": stop}
+    return {"range": ALL_LATE} if span == Span(FIRST, LAST) else {"from": start, "to": stop}
 
 
 def report(database: Database, pipeline: Pipeline, span: Span, run_id: str, warnings: Sequence[str] = ()) -> Report:
