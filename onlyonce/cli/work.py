@@ -235,14 +235,16 @@ def backfill(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("audit")
 def audit(given: Any, words: list[str], as_json: bool) -> None:
-    """Check the log: every record has one fate, no batch was left unfinished, each output has read what was
-    received."""
+    """Check the log: every record has one fate, no batch was left unfinished, each output has read what was received.
+
+    With --data, name each pipeline in the log whose declaration was not read. Exit code 64 if that is PIPELINE.
+    """
     there(settings.database_url)
 
     from onlyonce.operate import audit as auditor
 
     with progress("reads the log") as show:
-        report = auditor.examine_log(given.grace, data=given.data, watch=show)
+        report = auditor.examine_log(given.grace, data=given.data, watch=show, only=given.pipeline)
     give(report, as_json)
     if wrong := auditor.problem(report):
         onlyonce_console.show_error(wrong, onlyonce_console.console(stderr=True))

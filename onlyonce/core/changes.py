@@ -315,8 +315,8 @@ def only_copies(pipeline: str, invalid: int) -> str:
     """Return what a drop means for the invalid records of a pipeline, and how to keep a copy of them."""
     return (
         f"{invalid:,} invalid record{'s' if invalid > 1 else ''} of {pipeline} would be removed too: if the source has "
-        f"deleted one meanwhile, its only copy is here. `onlyonce invalid {pipeline} --limit {invalid} --json`, while it "
-        "is declared, prints what to keep"
+        "deleted one meanwhile, its only copy is here. While the pipeline is declared, "
+        f"`onlyonce invalid {pipeline} --limit {invalid} --json` prints what to keep"
     )
 
 

@@ -238,8 +238,8 @@ def after_invalid(pipeline: Pipeline, instance: str, *, invalid_lost: int | None
     )
     if invalid_lost is not None:
         return (
-            f"next: if the declaration is wrong, correct it. {starts_over(pipeline.name, invalid_lost)}. If the records are wrong, "
-            f"correct them where they come from, and {as_new}"
+            f"next: if the declaration is wrong, correct it. {starts_over(pipeline.name, invalid_lost)}. If the "
+            f"records are wrong, correct them where they come from, and {as_new}"
         )
     refused = pipeline.sources or source.is_topic or source.format != "json" or instance != pipeline.name
     if refused:  # by `reprocess`

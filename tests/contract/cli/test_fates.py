@@ -45,6 +45,20 @@ def test_no_records_of_a_fate_is_one_sentence(shop: Shop, fate: str) -> None:
     assert after == f"shop has no {fate} records, of 2 received\n"
 
 
+def test_backfill_between_borders_names_the_command_to_type(shop: Shop) -> None:
+    """One warning for outputs of the same windows; a named output stays named."""
+    pipeline = declarations.load()["shop"]
+    starts = "a warning"
+    for named in (None, "per_shop"):
+        roots = backfill.chosen(pipeline, named)
+        span = backfill.span_of(roots, at(0.5), at(2))
+        [starts] = [one for one in backfill.between_borders(pipeline, roots, span) if "The nearest borders" in one]
+        command = f"onlyonce backfill shop --from {at(0):%Y-%m-%dT%H:%M:%SZ} --to {at(2):%Y-%m-%dT%H:%M:%SZ}"
+        assert starts.endswith(command + (f" --output {named}" if named else ""))
+        assert backfill.dry_run(shop.log.database, pipeline, roots, span).warnings[0] == starts
+        assert backfill.report(shop.log.database, pipeline, span, "run", [starts]).warnings == [starts]
+
+
 def test_late_only_without_times_names_its_windows(shop: Shop) -> None:
     """By words, not by the first and the last time that there is."""
     pipeline = declarations.load()["shop"]
