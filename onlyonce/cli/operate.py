@@ -246,6 +246,13 @@ def _tell(report: Report) -> None:
             f"{found['finding']}: {found['what']}", data=found["data"], hint=f"{found['repair']}{by_fix}"
         )
         console.show_error(what, out)
+    for end in report.tables.get("last runs that failed", []):
+        out.print(
+            f"the last run of {end['pipeline']} failed at {console.plain(end['ended_at'])} ({end['command']}): "
+            f"{end['error']}",
+            style="yellow", markup=False, soft_wrap=True,
+        )  # fmt: skip
+        out.print(f"  the whole error: {end['whole']}", markup=False, soft_wrap=True)
     for warning in report.warnings:
         out.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
 

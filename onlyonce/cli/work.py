@@ -40,6 +40,7 @@ from onlyonce.cli.shell import (
 )
 from onlyonce.core.errors import Refused, in_line
 from onlyonce.core.runs import Report
+from onlyonce.operate import failed_runs
 
 NO_JVM = "JAVA_GATEWAY_EXITED"
 """Spark's name for a JVM that ends as it starts. Only the JVM's own output has the cause."""
@@ -190,7 +191,7 @@ def run(given: Any, words: list[str], as_json: bool) -> None:
 
     from onlyonce.run import stream  # imports Spark, which no other command needs
 
-    with watched(f"run-{given.pipeline}"):
+    with failed_runs.remembered("run", given.pipeline), watched(f"run-{given.pipeline}"):
         report = stream.main(words)
     give(report, as_json)
 
@@ -228,7 +229,7 @@ def backfill(given: Any, words: list[str], as_json: bool) -> None:
 
     from onlyonce.outputs import backfill as job
 
-    with watched(f"backfill-{given.pipeline}"):
+    with failed_runs.remembered("backfill", given.pipeline), watched(f"backfill-{given.pipeline}"):
         report = job.main(words)
     give(report, as_json)
 

@@ -229,7 +229,8 @@ def test_time_inside_a_window_is_named_with_the_nearest_borders(
     window: Window, start: str, stop: str, said: str, options: str
 ) -> None:
     """With the window's size; the nearest borders are on the borders."""
-    span = Span.of(*(datetime.fromisoformat(f"2026-01-01T{time}+00:00") for time in (start, stop)))
+    first, last = (datetime.fromisoformat(f"2026-01-01T{time}+00:00") for time in (start, stop))
+    span = Span.of(first, last)
     near = backfill.on_borders(window, span)
 
     assert backfill.off_borders(window, span) == said
