@@ -200,6 +200,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         FILES,
     ),
     "audit": (
+        _any_pipeline("One pipeline with its bounded runs; by default all that the log has."),
         Option(
             "--grace",
             "Minutes without a heartbeat after which unfinished work counts as abandoned.",

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import threading
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -245,6 +246,13 @@ def _tell(report: Report) -> None:
             f"{found['finding']}: {found['what']}", data=found["data"], hint=f"{found['repair']}{by_fix}"
         )
         console.show_error(what, out)
+    for end in report.tables.get("last runs that failed", []):
+        out.print(
+            f"the last run of {end['pipeline']} failed at {console.plain(end['ended_at'])} ({end['command']}): "
+            f"{end['error']}",
+            style="yellow", markup=False, soft_wrap=True,
+        )  # fmt: skip
+        out.print(f"  the whole error: {end['whole']}", markup=False, soft_wrap=True)
     for warning in report.warnings:
         out.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
 
@@ -422,7 +430,7 @@ def late(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = N
     if rows:
         log = Traces(Database(there(settings.reading_url), "onlyonce-late"))
         rows = [row | {"included": one} for row, one in zip(rows, log.included(pipeline, rows), strict=True)]
-    _give_some(f"late records of {pipeline}", (total, rows), limit, as_json)
+    _give_some("late", pipeline, (total, rows), limit, as_json)
 
 
 def rejected(
@@ -442,7 +450,7 @@ def rejected(
         known.output(output)
     database = Database(there(settings.reading_url), "onlyonce-rejected")
     rows = found.rejected_rows(database, known, pipeline, limit, output)
-    _give_some(f"rejected records of {pipeline}", rows, limit, as_json)
+    _give_some("rejected", pipeline, rows, limit, as_json)
 
 
 def invalid(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
@@ -451,37 +459,51 @@ def invalid(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles 
 
     known = declared(pipeline)
     total, rows = left_out.invalid(known, pipeline, limit)
-    _give_some(f"invalid records of {pipeline}", (total, left_out.with_lines(rows)), limit, as_json, blocks=True)
+    _give_some("invalid", pipeline, (total, left_out.with_lines(rows)), limit, as_json, blocks=True)
     if total and not as_json:
         if look := left_out.of_other_format(known, rows):
             note(look)
-        note(left_out.after_invalid(known, pipeline, nothing_kept=_nothing_kept(pipeline)))
+        note(left_out.after_invalid(known, pipeline, invalid_lost=_invalid_lost(pipeline)))
 
 
-def _nothing_kept(pipeline: str) -> bool:
-    """Return whether a pipeline can start over; False for a bounded run, or if the log can't be asked."""
+def _invalid_lost(pipeline: str) -> int | None:
+    """Return how many invalid records are removed if a pipeline starts over.
+
+    Return None if it has kept something, for a bounded run, or if the log can't be asked.
+    """
     from sqlalchemy.exc import DBAPIError
 
     from onlyonce.commitlog.incarnations import Declarations
 
     with log_if_there() as database:
         try:
-            return "@" not in pipeline and database is not None and Declarations(database).nothing_kept(pipeline)
+            return None if "@" in pipeline or database is None else Declarations(database).invalid_lost(pipeline)
         except (OnlyonceError, DBAPIError):
-            return False
+            return None
 
 
 def expired(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
     """Show the records from before the dedup horizon, which can't be checked for duplicates any more."""
     from onlyonce.records import left_out
 
-    _give_some(f"expired records of {pipeline}", left_out.expired(declared(pipeline), pipeline, limit), limit, as_json)
+    _give_some("expired", pipeline, left_out.expired(declared(pipeline), pipeline, limit), limit, as_json)
 
 
 def _give_some(
-    what: str, found: tuple[int, list[dict[str, object]]], limit: int, as_json: bool, *, blocks: bool = False
-) -> None:
+    fate: str, pipeline: str, found: tuple[int, list[dict[str, object]]], limit: int, as_json: bool, *,
+    blocks: bool = False,
+) -> None:  # fmt: skip
     total, rows = found
-    give(rows, as_json, empty=f"there are no {what}", blocks=blocks)
+    give(rows, as_json, empty="" if rows or as_json else _none_of(fate, pipeline), blocks=blocks)
     if total > limit:
         note(f"{limit:,} of {total:,}; --limit shows more")
+
+
+def _none_of(fate: str, pipeline: str) -> str:
+    """Return that a pipeline has no records of a fate, and of how many that was found out, if the log can be asked."""
+    none = f"{pipeline} has no {fate} records"
+    with suppress(OnlyonceError):
+        stages = read(lambda views: views.rows("progress", instances=[pipeline]))
+        received = sum(row["in"] for row in stages if row["query"] == "receive")
+        return f"{none}, of {received:,} received" if received else f"{none}: it has not received any record yet"
+    return none

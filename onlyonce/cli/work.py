@@ -40,6 +40,7 @@ from onlyonce.cli.shell import (
 )
 from onlyonce.core.errors import Refused, in_line
 from onlyonce.core.runs import Report
+from onlyonce.operate import failed_runs
 
 NO_JVM = "JAVA_GATEWAY_EXITED"
 """Spark's name for a JVM that ends as it starts. Only the JVM's own output has the cause."""
@@ -190,7 +191,7 @@ def run(given: Any, words: list[str], as_json: bool) -> None:
 
     from onlyonce.run import stream  # imports Spark, which no other command needs
 
-    with watched(f"run-{given.pipeline}"):
+    with failed_runs.remembered("run", given.pipeline), watched(f"run-{given.pipeline}"):
         report = stream.main(words)
     give(report, as_json)
 
@@ -228,21 +229,23 @@ def backfill(given: Any, words: list[str], as_json: bool) -> None:
 
     from onlyonce.outputs import backfill as job
 
-    with watched(f"backfill-{given.pipeline}"):
+    with failed_runs.remembered("backfill", given.pipeline), watched(f"backfill-{given.pipeline}"):
         report = job.main(words)
     give(report, as_json)
 
 
 @asking("audit")
 def audit(given: Any, words: list[str], as_json: bool) -> None:
-    """Check the log: every record has one fate, no batch was left unfinished, each output has read what was
-    received."""
+    """Check the log: every record has one fate, no batch was left unfinished, each output has read what was received.
+
+    With --data, name each pipeline in the log whose declaration was not read. Exit code 64 if that is PIPELINE.
+    """
     there(settings.database_url)
 
     from onlyonce.operate import audit as auditor
 
     with progress("reads the log") as show:
-        report = auditor.examine_log(given.grace, data=given.data, watch=show)
+        report = auditor.examine_log(given.grace, data=given.data, watch=show, only=given.pipeline)
     give(report, as_json)
     if wrong := auditor.problem(report):
         onlyonce_console.show_error(wrong, onlyonce_console.console(stderr=True))

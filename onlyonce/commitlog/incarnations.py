@@ -269,16 +269,16 @@ class Declarations(Transactions):
         declaration can finish it.
         """
         found = self._changes(incarnation, now)
-        nothing_kept = bool(changes.needing_a_name(found)) and self.nothing_kept(now.instance)
-        changes.check_goes_on(now.query, incarnation.incarnation, found, nothing_kept=nothing_kept)
+        lost = self.invalid_lost(now.instance) if changes.needing_a_name(found) else None
+        changes.check_goes_on(now.query, incarnation.incarnation, found, invalid_lost=lost)
         return found
 
     @one_transaction
     def check_next(self, incarnation: Incarnation, now: Declared) -> None:
         """Raise Refused if the next incarnation of a query can't begin under a declaration: it needs another name."""
         found = self._changes(incarnation, now)
-        nothing_kept = bool(changes.needing_a_name(found)) and self.nothing_kept(now.instance)
-        changes.check_next_incarnation(incarnation.incarnation, found, nothing_kept=nothing_kept)
+        lost = self.invalid_lost(now.instance) if changes.needing_a_name(found) else None
+        changes.check_next_incarnation(incarnation.incarnation, found, invalid_lost=lost)
 
     @one_transaction
     def nothing_kept(self, pipeline: str) -> bool:
@@ -287,7 +287,13 @@ class Declarations(Transactions):
         False if it can't be known, or if the input was acknowledged. Whether a folder or a broker still has the input
         is not asked.
         """
-        return bool(ask(self.connection, "drop", "nothing_kept", pipeline=pipeline)[0].nothing_kept)
+        return self.invalid_lost(pipeline) is not None
+
+    @one_transaction
+    def invalid_lost(self, pipeline: str) -> int | None:
+        """Return how many invalid records are removed if a pipeline starts over; None if it can't (`nothing_kept`)."""
+        [found] = ask(self.connection, "drop", "nothing_kept", pipeline=pipeline)
+        return int(found.invalid) if found.nothing_kept else None
 
     def _changes(self, incarnation: Incarnation, now: Declared) -> list[changes.Change]:
         last = ask(self.connection, "plan", "ran_under", incarnation=incarnation.incarnation)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from math import ceil
 from zoneinfo import ZoneInfo
 
 from onlyonce.core.batch import to_micros, to_time
+from onlyonce.core.durations import in_words
 from onlyonce.core.errors import OnlyonceError, Refused, Retryable
-from onlyonce.core.windows import Fixed, Joined, Micros, Session, Window, micros, own, reach
+from onlyonce.core.windows import Fixed, Joined, Micros, Session, Sliding, Window, first_start, micros, own, reach
 
 FIRST, LAST = (micros(time - datetime(1970, 1, 1)) for time in (datetime.min, datetime.max))
 """The times that Python, PostgreSQL and Delta have."""
@@ -181,6 +182,58 @@ def ahead_of_now(pipeline: str, span: Span, now: Micros, error: OpenWindows) -> 
         data=OPEN,
         hint="choose an earlier --from and --to",
     )
+
+
+def on_borders(window: Window, span: Span) -> Span:
+    """Return the span from the start of the window that holds its start to the first start at or after its stop.
+
+    It is the span itself for sessions, which start anywhere, and where a border is outside the years 1 to 9999.
+    """
+    if isinstance(window, Session):
+        return span
+    try:
+        found = Span(_last_start(window, span.start), first_start(window, span.stop))
+    except OverflowError:
+        return span
+    return found if found.start >= FIRST and found.stop <= LAST else span
+
+
+def off_borders(window: Window, span: Span) -> str:
+    """Return which windows a span takes whose ends are not on the borders of windows; nothing if both ends are."""
+    near = on_borders(window, span)
+    if near == span or isinstance(window, Session):
+        return ""
+
+    def shown(time: Micros) -> str:
+        zone = ZoneInfo(window.timezone) if isinstance(window, Fixed) else UTC
+        return _in_zone(to_time(time).astimezone(zone))
+
+    def holding(time: Micros) -> str:
+        start = _last_start(window, time)
+        return f"the window from {shown(start)} to {shown(own(window).assign(start)[-1][1])}"
+
+    size = f"windows are {in_words(window.size)} long"
+    if isinstance(window, Sliding):
+        size += f" and start every {in_words(window.slide)}"
+    if _last_start(window, span.stop - 1) < span.start:
+        return f"{size}: no window starts between --from and --to, which are inside {holding(span.start)}"
+    parts = []
+    if near.start != span.start:
+        parts.append(f"--from is inside {holding(span.start)}, which starts before and is left out")
+    if near.stop != span.stop:
+        parts.append(f"--to is inside {holding(span.stop)}, which is taken whole")
+    return f"{size}: {'; '.join(parts)}"
+
+
+def _last_start(window: Fixed | Sliding, time: Micros) -> Micros:
+    return own(window).assign(time)[-1][0]
+
+
+def as_options(window: Window, span: Span) -> str:
+    """Return a span as the options of a command, in the time zone of the windows."""
+    zone = ZoneInfo(window.timezone) if isinstance(window, Fixed) else UTC
+    start, stop = (_in_zone(time.astimezone(zone)) for time in span.times)
+    return f"--from {start} --to {stop}"
 
 
 def spans(windows: Iterable[tuple[Micros, Micros]]) -> list[Span]:

@@ -242,10 +242,11 @@ def needing_a_name(found: Iterable[Change]) -> list[Change]:
     return [change for change in found if change.need is Need.NAME]
 
 
-def check_goes_on(query: str, incarnation: str, found: list[Change], *, nothing_kept: bool = False) -> None:
+def check_goes_on(query: str, incarnation: str, found: list[Change], *, invalid_lost: int | None = None) -> None:
     """Raise Refused if a run under the existing incarnation would mix two declarations.
 
-    nothing_kept   whether the pipeline has kept nothing yet, so that it can start over under its name
+    invalid_lost   how many invalid records are removed if the pipeline starts over under its name; None if it can't,
+                   since it has kept something
     """
     stops = [change for change in found if change.need.stops]
     if not stops:
@@ -255,23 +256,25 @@ def check_goes_on(query: str, incarnation: str, found: list[Change], *, nothing_
     by_name = bool(needing_a_name(stops))
     raise Refused(
         _has_changed(first, incarnation),
-        data="nothing was read or written" if nothing_kept and by_name else f"nothing was read or written. {first.why}",
-        hint=_other_name(pipeline, nothing_kept=nothing_kept)
+        data="nothing was read or written"
+        if invalid_lost is not None and by_name
+        else f"nothing was read or written. {first.why}",
+        hint=_other_name(pipeline, invalid_lost)
         if by_name
         else f"`onlyonce plan {pipeline}` says what it needs; with --yes it does it",
     )
 
 
-def check_next_incarnation(incarnation: str, found: list[Change], *, nothing_kept: bool = False) -> None:
+def check_next_incarnation(incarnation: str, found: list[Change], *, invalid_lost: int | None = None) -> None:
     """Raise Refused if even a new incarnation would mix two declarations: what is new needs another name.
 
-    `nothing_kept` as in `check_goes_on`.
+    `invalid_lost` as in `check_goes_on`.
     """
     if renamed := needing_a_name(found):
         raise Refused(
             _has_changed(renamed[0], incarnation),
             data=f"nothing was changed; the target would have rows of both declarations. {renamed[0].why}",
-            hint=_other_name(incarnation.split("/")[0], nothing_kept=nothing_kept),
+            hint=_other_name(incarnation.split("/")[0], invalid_lost),
         )
 
 
@@ -293,17 +296,27 @@ def _has_changed(change: Change, incarnation: str) -> str:
     )
 
 
-def _other_name(pipeline: str, *, nothing_kept: bool) -> str:
-    if nothing_kept:
-        return starts_over(pipeline)
+def _other_name(pipeline: str, invalid_lost: int | None) -> str:
+    if invalid_lost is not None:
+        return starts_over(pipeline, invalid_lost)
     return f"put it back and choose another name for what is new, as `onlyonce plan {pipeline}` says"
 
 
-def starts_over(pipeline: str) -> str:
-    """Return how a pipeline that has kept nothing starts over under its name."""
+def starts_over(pipeline: str, invalid: int) -> str:
+    """Return how a pipeline that has kept nothing starts over under its name, and without how many invalid records."""
     return (
         f"{pipeline} has kept no record yet, so it can start over under its name: `onlyonce drop {pipeline} --tables` "
         "says what is removed, and with --yes it does it. The next run reads again what its source still has"
+        + (f". {only_copies(pipeline, invalid)}" if invalid else "")
+    )
+
+
+def only_copies(pipeline: str, invalid: int) -> str:
+    """Return what a drop means for the invalid records of a pipeline, and how to keep a copy of them."""
+    return (
+        f"{invalid:,} invalid record{'s' if invalid > 1 else ''} of {pipeline} would be removed too: if the source has "
+        "deleted one meanwhile, its only copy is here. While the pipeline is declared, "
+        f"`onlyonce invalid {pipeline} --limit {invalid} --json` prints what to keep"
     )
 
 

@@ -30,7 +30,7 @@ import structlog
 
 from onlyonce import console, job_main, logs, settings
 from onlyonce.api import load as declarations
-from onlyonce.api.pipeline import Output, Pipeline, target
+from onlyonce.api.pipeline import Output, Pipeline, target, unknown
 from onlyonce.asked import AUDIT_GRACE_MINUTES, parse
 from onlyonce.catalog import filters
 from onlyonce.catalog.chunks import Chunks
@@ -85,19 +85,28 @@ SAMPLED_ROWS = 1000
 Watch = Callable[[str], None]
 
 
-def examine_data(database: Database, declared: Mapping[str, Pipeline], watch: Watch) -> tuple[list[str], list[str]]:
-    """Return the disagreements that two checks have found, and what could not be compared and why."""
+def examine_data(
+    database: Database, declared: Mapping[str, Pipeline], watch: Watch, only: str | None = None
+) -> tuple[list[str], list[str]]:
+    """Return the disagreements that two checks have found, and what could not be compared and why.
+
+    `only`: the pipeline that is audited; None: all pipelines in the log.
+    """
     left_out: list[str] = []
-    first = list(_look(database, declared, watch, left_out))
+    first = list(_look(database, declared, watch, left_out, only))
     if not first:
         return [], left_out
     time.sleep(SECOND_LOOK_SECONDS)
-    again = set(_look(database, declared, watch, []))
+    again = set(_look(database, declared, watch, [], only))
     return [finding for finding in first if finding in again], left_out
 
 
-def _look(database: Database, declared: Mapping[str, Pipeline], watch: Watch, left_out: list[str]) -> Iterator[str]:
+def _look(
+    database: Database, declared: Mapping[str, Pipeline], watch: Watch, left_out: list[str], only: str | None
+) -> Iterator[str]:
     for instance, name in Collector(database).instances():
+        if only not in (None, name):
+            continue
         events = settings.data_location(instance) / stored_names.EVENTS_FOLDER
         if opening.any_in(events):
             watch(f"{instance}: events")
@@ -107,11 +116,20 @@ def _look(database: Database, declared: Mapping[str, Pipeline], watch: Watch, le
             yield from _sample(database, instance, events, declared.get(name))
         pipeline = declared.get(name)
         if pipeline is None:
-            left_out.append(f"{instance}: no pipeline {name!r} is declared, so its tables are not known")
+            left_out.append(f"{instance}: {_not_declared(name)}")
             continue
         for output in pipeline.outputs:
             watch(f"{instance}: {output.name}")
             yield from _output(database, instance, pipeline, output, left_out)
+
+
+def _not_declared(name: str) -> str:
+    """Return why the tables of a pipeline are left out, and the command that compares them."""
+    return (
+        f"no file that was read declares {name}, so its tables are not known; only its rows of `events` were compared. "
+        f"With the file that declares it: onlyonce audit {name} --data --pipelines FILE; if it is gone for good, "
+        f"`onlyonce drop {name}` removes it"
+    )
 
 
 def _events(database: Database, instance: str, events: Location) -> Iterator[str]:
@@ -384,11 +402,21 @@ class Evidence:
     heartbeats: list[Heartbeats] = field(default_factory=list)
     files_waiting: list[FilesWaiting] = field(default_factory=list)
 
+    def of(self, pipeline: str) -> Evidence:
+        """Return what the views say of one pipeline and its bounded runs. Pure."""
+        return Evidence(**{
+            name: [row for row in rows if _pipeline_of(row.instance) == pipeline] for name, rows in vars(self).items()
+        })  # fmt: skip
+
+
+def _pipeline_of(instance: str) -> str:
+    return instance.partition("@")[0]
+
 
 def main(argv: list[str]) -> Report:
     """Audit once, and log the findings. Raise what `problem` returns."""
     asked = parse("audit", argv)
-    report = examine_log(asked.grace, data=asked.data, files=asked.pipelines)
+    report = examine_log(asked.grace, data=asked.data, files=asked.pipelines, only=asked.pipeline)
     # Logs are not configured here: in Airflow's process that would remove Airflow's own.
     for finding in report.warnings:
         log.error("audit", finding=finding)
@@ -399,24 +427,39 @@ def main(argv: list[str]) -> Report:
 
 def examine_log(
     grace: int = AUDIT_GRACE_MINUTES, *, data: bool = False, watch: Callable[[str], None] = lambda _: None,
-    files: list[Path] | None = None,
+    files: list[Path] | None = None, only: str | None = None,
 ) -> Report:  # fmt: skip
-    """Return the report, with each finding among its warnings. `watch` is called with what is audited next."""
+    """Return the report, with each finding among its warnings. `watch` is called with what is audited next.
+
+    `only`: the pipeline to audit with its bounded runs; None: all pipelines in the log. Raise Refused if neither the
+    log nor a file knows it.
+    """
     database = Database(settings.database_url())
     seen, summary, near = gather(database), Views(database).rows("fates"), Collector(database).near_horizon()
     declared = declarations.load(files)
+    known = {name for _, name in Collector(database).instances()}
+    if only is not None:
+        if only not in known | declared.keys():
+            raise unknown("pipeline", only, sorted(known | declared.keys()))
+        known &= {only}
+        seen = seen.of(only)
+        summary = [row for row in summary if _pipeline_of(row["pipeline"]) == only]
+        near = [one for one in near if _pipeline_of(one.pipeline) == only]
     found = list(findings(seen, declared, grace))
     left_out: list[str] = []
     if data:
-        wrong, left_out = examine_data(database, declared, watch)
+        wrong, left_out = examine_data(database, declared, watch, only)
         found += wrong
     facts: dict[str, Any] = {
         "batches": sum(row["batches"] for row in summary),
         "under way": len(seen.begun_batches),
         "found": len(found),
     }
-    if data and (undeclared := {name for _, name in Collector(database).instances()} - declared.keys()):
-        facts[NOT_DECLARED] = ", ".join(sorted(undeclared))
+    undeclared = ", ".join(sorted(known - declared.keys())) if data else ""
+    if undeclared:
+        facts[NOT_DECLARED] = undeclared
+    if only is not None:
+        facts["pipeline"] = only
     shown = {"conservation": summary}
     if seen.begun_batches:
         shown["begun and not committed"] = [vars(one) for one in seen.begun_batches]
@@ -428,6 +471,7 @@ def examine_log(
     if left_out:
         shown["tables that were not compared"] = [{"why": why} for why in left_out]
     title = "audit: every record has one fate" if not found else f"audit: {len(found)} finding(s)"
+    title += f"; the tables of {undeclared} were not compared" if undeclared else ""
     return Report(title, f"audit__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown, found)
 
 
@@ -481,7 +525,10 @@ def unconserved(seen: Evidence, declared: Mapping[str, Pipeline]) -> Iterator[tu
 
 
 def problem(report: Report) -> OnlyonceError | None:
-    """Return the error that the report amounts to: findings, or else pipelines whose tables could not be compared."""
+    """Return the error that the report amounts to: findings, or else that the named pipeline was not compared.
+
+    If all pipelines are audited, those of another project are only named: the report says how to audit them.
+    """
     if report.warnings:
         more = f" (and {len(report.warnings) - 1} more)" if len(report.warnings) > 1 else ""
         return InvariantBroken(
@@ -490,12 +537,13 @@ def problem(report: Report) -> OnlyonceError | None:
             hint="a run of that pipeline finishes work that was left behind. For anything else look at "
             "onlyonce.conservation WHERE conserved IS NOT TRUE before you run anything",
         )
-    if names := report.facts.get(NOT_DECLARED):
+    name = report.facts.get("pipeline")
+    if name is not None and NOT_DECLARED in report.facts:
         return Refused(
-            f"the tables of {names} were not compared: no file that was read declares them",
+            f"the tables of {name} were not compared: no file that was read declares it",
             data="nothing was changed; in everything else that was compared nothing was found",
-            hint="name the files of all pipelines: onlyonce audit --data --pipelines FILE --pipelines FILE; "
-            "`onlyonce drop` removes a pipeline that is gone for good",
+            hint=f"name its file: onlyonce audit {name} --data --pipelines FILE; `onlyonce drop {name}` removes a "
+            "pipeline that is gone for good",
         )
     return None
 

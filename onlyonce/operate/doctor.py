@@ -58,7 +58,7 @@ from onlyonce.core.stuck import BegunBatch, LiveQuery
 from onlyonce.database.connect import Database, Scope
 from onlyonce.database.migrate import migrate, missing
 from onlyonce.engine.options import jar_folder
-from onlyonce.operate import in_use, unread
+from onlyonce.operate import failed_runs, in_use, unread
 from onlyonce.receive import at_least_once
 from onlyonce.sources import folders, manifest
 from onlyonce.sources.answers import Answer, ask
@@ -444,7 +444,31 @@ def visit(argv: list[str]) -> Report:
     facts = {"found": len(found), "repaired": sum(repair["outcome"] == "done" for repair in done)}
     shown = {"findings": rows, "repairs": done}
     title = f"doctor: {len(found)} finding(s)" if found else "doctor: nothing is stuck"
+    if failed := _failed(platform):
+        shown[FAILED_RUNS] = [vars(end) for end in failed]
+        title += f"; the last run of {', '.join(end.pipeline for end in failed)} failed"
     return Report(title, f"doctor__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown, warnings)
+
+
+FAILED_RUNS = "last runs that failed"
+
+
+def _failed(platform: Platform) -> list[failed_runs.RunEnd]:
+    """Return the last run of each pipeline if it failed and nothing was committed since. It is no finding: the next
+    run may pass.
+    """
+    with Health.once(platform.database) as health:
+        if missing(health.connection):
+            return []
+        ends = [
+            failed_runs.RunEnd(
+                row["pipeline"], f"run {row['run_id']}", row["ended_at"], row["exit_code"], row["error"],
+                f"the log of that run; {row['source']} has its first line",
+            )
+            for row in health.last_ends()
+        ]  # fmt: skip
+        commits = {row["pipeline"]: row["last_commit"] for row in Views(health.scope).rows("status")}
+    return failed_runs.last_failed([*ends, *failed_runs.at_shell()], commits, platform.only)
 
 
 def examine(platform: Platform) -> list[Finding]:

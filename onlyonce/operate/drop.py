@@ -28,6 +28,7 @@ from onlyonce.commitlog import units
 from onlyonce.commitlog.dropping import Dropped, Drops, Left, Targets
 from onlyonce.commitlog.units import Authorities
 from onlyonce.core import stored_names
+from onlyonce.core.changes import only_copies
 from onlyonce.core.errors import Refused, Retryable
 from onlyonce.core.ownership import Place, folders, in_database, other_databases, written
 from onlyonce.core.runs import Report
@@ -143,6 +144,8 @@ def _report(asked: Namespace, found: Dropped, leaves: list[Left], known: list[st
         warnings = [f"the log has {', '.join(known) or 'no pipeline'}"]
     if any(left.state == "left" for left in leaves):
         warnings.append("tables that stay keep their rows: no run may write there, until `onlyonce drop` with --tables")
+    if (invalid := found.rows["invalid records"]) and not asked.yes:
+        warnings.append(only_copies(asked.name, invalid))
     facts = {"incarnations": len(found.incarnations), **found.rows, "done": bool(asked.yes)}
     return Report(
         title, f"drop__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, {"goes": goes, "stays": stays}, warnings

@@ -218,7 +218,8 @@ class Plan:
     unknown        what can't be compared, and what only a new incarnation changes
     half_written   the batches that must end before anything is done
     staged         output -> why its rows are stored before they are written
-    nothing_kept   whether a change needs another name, and the pipeline can start over instead
+    invalid_lost   if a change needs another name and the pipeline can start over instead: how many invalid records are
+                   removed then; else None
     """
 
     pipeline: str
@@ -227,7 +228,7 @@ class Plan:
     unknown: list[str]
     half_written: list[str]
     staged: Mapping[str, str] = field(default_factory=dict)
-    nothing_kept: bool = False
+    invalid_lost: int | None = None
 
 
 def main(argv: list[str]) -> Report:
@@ -269,9 +270,9 @@ def made(database: Database, pipeline: Pipeline) -> Plan:
     half = half_written_told(database, pipeline, going_on, begun_from_start)
     unknown += kept_state_told(pipeline.name, [last for last in going_on if last.query not in begun_from_start])
     todo = _todo(database, pipeline, incarnations, found, waiting)
-    nothing_kept = bool(needing_a_name(found)) and Declarations(database).nothing_kept(pipeline.name)
-    unknown += [starts_over(pipeline.name)] if nothing_kept else []
-    return Plan(pipeline.name, found, todo, unknown, half, check.kept_staged(pipeline), nothing_kept)
+    lost = Declarations(database).invalid_lost(pipeline.name) if needing_a_name(found) else None
+    unknown += [] if lost is None else [starts_over(pipeline.name, lost)]
+    return Plan(pipeline.name, found, todo, unknown, half, check.kept_staged(pipeline), lost)
 
 
 def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: Namespace) -> Report:
@@ -283,8 +284,8 @@ def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: Namespace) 
         raise Refused(
             f"{names[0].part} of {pipeline.name} can't change under this name",
             data="nothing was done",
-            hint=starts_over(plan.pipeline)
-            if plan.nothing_kept
+            hint=starts_over(plan.pipeline, plan.invalid_lost)
+            if plan.invalid_lost is not None
             else f"{names[0].why}. Put it back, or declare the new one next to it",
         )
     if plan.half_written:

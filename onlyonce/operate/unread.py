@@ -154,8 +154,11 @@ def of_pipelines(
 
 
 def status_for_people(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
-    """Return the rows of `of_pipelines` with the unread input in words, and why that of some is not known."""
-    left_out = (*OF_BACKLOG, "batches", "begun")
+    """Return the rows of `of_pipelines` with the unread input in words, and why that of some is not known.
+
+    The number of invalid records is left out if no pipeline has any.
+    """
+    left_out = (*OF_BACKLOG, "batches", "begun", *(() if any(row.get("invalid") for row in rows) else ("invalid",)))
     shown = [
         {name: value for name, value in row.items() if name not in left_out} | {"unread": _in_words(row)}
         for row in rows

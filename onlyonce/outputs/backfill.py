@@ -22,7 +22,16 @@ from onlyonce.asked import written as written
 from onlyonce.commitlog import backfills, drivers, units
 from onlyonce.commitlog.backfills import Backfills
 from onlyonce.commitlog.health import Views
-from onlyonce.core.backfill import FIRST, LAST, OpenWindows, Span, ahead_of_now
+from onlyonce.core.backfill import (
+    FIRST,
+    LAST,
+    OpenWindows,
+    Span,
+    ahead_of_now,
+    as_options,
+    off_borders,
+    on_borders,
+)
 from onlyonce.core.batch import to_micros
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.runs import Report
@@ -35,6 +44,9 @@ if TYPE_CHECKING:
     from onlyonce.context import RunContext
 
 log = structlog.get_logger()
+
+ALL_LATE = "all windows that have late records"
+"""The range of a backfill with --late-only and without times."""
 
 
 def main(argv: list[str]) -> Report:
@@ -53,14 +65,16 @@ def main(argv: list[str]) -> Report:
         check_sinks(pipeline, roots)
         if asked.late_only:
             left = _include_late(database, pipeline, roots, span, asked)
-            return report(database, pipeline, span, asked.run_id, left)
+            return report(
+                database, pipeline, span, asked.run_id, [*left, *between_borders(pipeline, roots, span, late_only=True)]
+            )
         try:
             for root in roots:
                 check(database, pipeline, root, span)
         except OpenWindows as error:
             raise ahead_of_now(pipeline.name, span, to_micros(datetime.now(UTC)), error) from error
         _recompute(database, pipeline, roots, span, asked)
-    return report(database, pipeline, span, asked.run_id)
+    return report(database, pipeline, span, asked.run_id, between_borders(pipeline, roots, span))
 
 
 def chosen(pipeline: Pipeline, name: str | None) -> list[Output]:
@@ -107,6 +121,27 @@ def span_of(roots: list[Output], start: datetime | None, stop: datetime | None, 
     return Span.of(start, stop, [root.window for root in roots])
 
 
+def between_borders(pipeline: Pipeline, roots: list[Output], span: Span, *, late_only: bool = False) -> list[str]:
+    """Return a warning if --from or --to is inside a window: what is recomputed, and the command of whole windows.
+
+    An interval that is shorter than the windows is allowed: a DAG's intervals may be.
+    """
+    if span == Span(FIRST, LAST):
+        return []
+    off = [(root, root.window, off_borders(root.window, span)) for root in roots if root.window is not None]
+    near = {on_borders(window, span) for _, window, _ in off}
+    alike = len({said for *_, said in off}) == 1 and len(near) == 1
+    named = not alike or [root.name for root in roots] != [root.name for root in chosen(pipeline, None)]
+    warnings = []
+    for root, window, said in off[:1] if alike else off:
+        names = ", ".join(one.name for one, *_ in off) if alike else root.name
+        command = ["onlyonce backfill", pipeline.name, as_options(window, on_borders(window, span))]
+        command += ["--late-only"] * late_only + [f"--output {root.name}"] * named
+        if said:
+            warnings.append(f"{names}: {said}. The nearest borders: {' '.join(command)}")
+    return warnings
+
+
 def check(database: Database, pipeline: Pipeline, root: Output, span: Span) -> None:
     """Raise before Spark starts: OpenWindows (the same backfill passes later), or Refused for a sink.
 
@@ -145,7 +180,7 @@ def dry_run(
     """
     names = [root.name for root in (with_downstream(pipeline, roots) if late_only else roots)]
     windows = Backfills(database).windows_in(pipeline.name, names, span, late_only=late_only)
-    warnings = []
+    warnings = between_borders(pipeline, roots, span, late_only=late_only)
     sinks = []
     for root in roots:
         try:
@@ -165,9 +200,9 @@ def dry_run(
 
 
 def _asked_for(span: Span) -> dict[str, Any]:
-    """Return the times that a person has asked for; nothing for all windows."""
+    """Return the times that a person has asked for, or which windows are meant without times."""
     start, stop = span.times
-    return {} if span == Span(FIRST, LAST) else {"from": start, "to": stop}
+    return {"range": ALL_LATE} if span == Span(FIRST, LAST) else {"from": start, "to": stop}
 
 
 def report(database: Database, pipeline: Pipeline, span: Span, run_id: str, warnings: Sequence[str] = ()) -> Report:

@@ -227,19 +227,19 @@ def of_other_format(pipeline: Pipeline, rows: list[Row]) -> str:
     return f"the lines look like CSV: format='csv'{delimiter}, and header=True if the first line has the columns' names"
 
 
-def after_invalid(pipeline: Pipeline, instance: str, *, nothing_kept: bool = False) -> str:
+def after_invalid(pipeline: Pipeline, instance: str, *, invalid_lost: int | None = None) -> str:
     """Return what to do with the invalid records of an instance.
 
-    `nothing_kept`: whether its pipeline has kept nothing yet, so that it can start over.
+    `invalid_lost`: how many are removed if its pipeline starts over; None if it can't, since it has kept something.
     """
     source = pipeline.source
     as_new = "send them again as new input" + (
         ", in a file with a new name" if source.has_inbox and not source.is_pulled else ""
     )
-    if nothing_kept:
+    if invalid_lost is not None:
         return (
-            f"next: if the declaration is wrong, correct it. {starts_over(pipeline.name)}. If the records are wrong, "
-            f"correct them where they come from, and {as_new}"
+            f"next: if the declaration is wrong, correct it. {starts_over(pipeline.name, invalid_lost)}. If the "
+            f"records are wrong, correct them where they come from, and {as_new}"
         )
     refused = pipeline.sources or source.is_topic or source.format != "json" or instance != pipeline.name
     if refused:  # by `reprocess`

@@ -27,6 +27,8 @@ class Interrupts:
         self._ask, self._signals = ask, signals if threading.current_thread() is threading.main_thread() else ()
         self._before = {which: signal.getsignal(which) for which in self._signals}
         self._starting, self._heard = True, False
+        self.by = ""
+        """What a person has sent, as they know it; empty: no signal has come."""
         self._said: threading.Thread | None = None
 
     def __enter__(self) -> Interrupts:
@@ -52,7 +54,7 @@ class Interrupts:
             self.__enter__()
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
-        self._heard = True
+        self._heard, self.by = True, "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         self._set(self._before)
         after = "Spark's start" if self._starting else "the batches at work"
         # On a thread of its own: the signal may have come while this thread was writing a log line.

@@ -14,7 +14,7 @@ from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 import structlog
@@ -252,18 +252,54 @@ def main(argv: list[str]) -> Report:
     passing("start-instance")
     try:
         with drivers.noted_run(database, asked.dag_id, asked.run_id, pipeline.name):
-            skipped = (_run_long if asked.continuous else _drain)(pipeline, instance, database, asked)
+            ended = (_run_long if asked.continuous else _drain)(pipeline, instance, database, asked)
     except (Stopped, KeyboardInterrupt):
-        found = report(database, pipeline, instance, asked.run_id, stopped=True)
-        found.warnings.append(
-            f"stopped by Ctrl-C; batches of receive committed before: {found.facts['batches']}. "
-            f"`onlyonce run {pipeline.name}` continues after them"
-        )
-        raise Interrupted(found) from None
-    found = report(database, pipeline, instance, asked.run_id, skipped)
+        raise Interrupted(
+            report(database, pipeline, instance, asked.run_id, stopped=_stopped("Ctrl-C", asked))
+        ) from None
+    stopped = _stopped(ended.stopped_by, asked) if ended.stopped_by else None
+    found = report(database, pipeline, instance, asked.run_id, ended.skipped, stopped=stopped)
     if not asked.dag_id:  # a DAG has a task that delivers
         found.warnings.extend(_to_deliver(database, pipeline, instance))
     return found
+
+
+class _Ended(NamedTuple):
+    """How a run ended: the folders that it skipped, and by what it was stopped; empty if it ended by itself."""
+
+    skipped: Collection[str]
+    stopped_by: str = ""
+
+
+class StoppedBy(NamedTuple):
+    """What has stopped a run, and the command that continues."""
+
+    what: str
+    command: str
+
+
+def _stopped(what: str, asked: Namespace) -> StoppedBy:
+    options = [flag for flag, on in (("--continuous", asked.continuous), ("--bounded", asked.bounded)) if on]
+    return StoppedBy(what, " ".join(["onlyonce run", asked.pipeline, *options]))
+
+
+def stopped_in_words(stopped: StoppedBy, fates: Sequence[Mapping[str, Any]]) -> str:
+    """Return what a stopped run has committed in total, and the command that continues. Pure.
+
+    `fates`: the rows of the query `run_fates`.
+    """
+    batches = sum(row["batches"] for row in fates if row["query"] == "receive")
+    records = sum(int(row["in"] or 0) for row in fates if row["query"] == "receive")
+    outputs = [f"{row['query']} ({_count(row['batches'], 'batch')})" for row in fates if row["query"] != "receive"]
+    received = f"received {_count(records, 'record')} in {_count(batches, 'batch')}" if batches else ""
+    wrote = f"committed output{'s' if len(outputs) > 1 else ''} {', '.join(outputs)}" if outputs else ""
+    done = " and ".join(filter(None, (received, wrote))) or "committed nothing"
+    return f"stopped by {stopped.what}: in total this run {done}. `{stopped.command}` continues from there"
+
+
+def _count(number: int, what: str) -> str:
+    plural = "es" if what.endswith("ch") else "s"
+    return f"{number:,} {what}{'' if number == 1 else plural}"
 
 
 def _to_deliver(database: Database, pipeline: Pipeline, instance: str) -> list[str]:
@@ -328,11 +364,11 @@ def report(
     run_id: str,
     skipped: Collection[str] = (),
     *,
-    stopped: bool = False,
+    stopped: StoppedBy | None = None,
 ) -> Report:
     """Return what a run has committed, from the log, and the folders below an inbox that it has skipped.
 
-    `stopped`: whether a person has stopped it, so that input may wait.
+    `stopped`: by what a person has stopped it, so that input may wait; None: it ended by itself.
     """
     fates = Views(database).rows("run_fates", run_id=run_id)
     why = _why_all_invalid(database, pipeline, instance, run_id) if all_invalid(fates) else ""
@@ -344,6 +380,8 @@ def report(
         tables["open_windows"] = windows
     nothing = "stopped before anything was committed" if stopped else f"nothing new{_since(database, instance)}"
     title = f"committed by {run_id}" if fates or commits else nothing
+    if stopped:
+        warnings.append(stopped_in_words(stopped, fates))
     return Report(f"{pipeline.name}: {title}", run_id, facts, tables, warnings)
 
 
@@ -373,7 +411,7 @@ def _open_windows(database: Database, pipeline: Pipeline) -> list[dict[str, Any]
     return rows
 
 
-def _drain(pipeline: Pipeline, instance: str, database: Database, asked: Namespace) -> set[str]:
+def _drain(pipeline: Pipeline, instance: str, database: Database, asked: Namespace) -> _Ended:
     asked_to_stop = threading.Event()
 
     def between_batches() -> None:
@@ -393,7 +431,7 @@ def _drain(pipeline: Pipeline, instance: str, database: Database, asked: Namespa
             source = all_sources.source_of(pipeline, instance, asked.max_files, skipped=skipped)
             if idle.why_spark(database, pipeline, source, ended=asked.close) is None:
                 idle.note(database, pipeline)
-                return skipped
+                return _Ended(skipped)
         context = _with_spark(pipeline, instance, database, asked, refused, signals.started)
         context.between_batches = between_batches
         from onlyonce.run import queries, source_answers  # a run with nothing to do needs none of it
@@ -405,27 +443,29 @@ def _drain(pipeline: Pipeline, instance: str, database: Database, asked: Namespa
             with source_answers.stored_after_batches(context):
                 queries.once(context, ended=asked.close)
             idle.note_declaration(database, pipeline)
-    return context.skipped
+    return _Ended(context.skipped)
 
 
-def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: Namespace) -> set[str]:
+def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: Namespace) -> _Ended:
     every, place = timedelta(seconds=asked.every), Place(database, instance)
     warm = _stand_by(pipeline, instance, database, asked, place) if asked.standby else None
     if asked.standby and warm is None:
-        return set()
+        return _Ended(())
+    skipped: Collection[str] = ()
     # The place is taken before Spark starts: if two are started by accident, the second costs nothing.
     with held_long_run(database, instance, asked.run_id, every, place) as mine:
         from onlyonce.run import queries, source_answers
 
         context = warm or _context(pipeline, instance, database, asked, mine.signals.started)
         mine.signals.started()
+        skipped = context.skipped
         context.between_batches, context.trigger = mine.between_batches, queries.trigger(every)
         with (
             source_answers.stored_after_batches(context),
             queries.up(context, mine.stop, mine.tell_down) as look,
         ):
             mine.rounds(look, every)
-    return context.skipped
+    return _Ended(skipped, mine.signals.by or "`onlyonce stop`")
 
 
 def _stand_by(

@@ -29,24 +29,26 @@ ORDER BY instance, query, first_seen_at
 -- nothing_kept --
 -- Whether a pipeline and its bounded runs have kept no record and written no row, and have nothing half written. A sink's
 -- own database is not asked, and what was pulled is acknowledged: false for both. Nobody asks whether a folder or a broker
--- still has the input.
+-- still has the input. `invalid`: how many invalid records they have received.
 SELECT NOT EXISTS (SELECT FROM onlyonce.totals t WHERE t.pipeline = :pipeline AND (t.kept > 0 OR t.begun > 0))
    AND NOT EXISTS (SELECT FROM onlyonce_private.incarnations l JOIN onlyonce_private.pipelines p USING (instance)
                    WHERE p.pipeline = :pipeline
                      AND (p.log_kept_from IS NOT NULL
                           OR EXISTS (SELECT FROM onlyonce_private.units u WHERE u.incarnation = l.incarnation AND u.kind <> 'reference' AND u.rows > 0)
                           OR EXISTS (SELECT FROM onlyonce_private.authorities a WHERE a.incarnation = l.incarnation)))
-   AND NOT EXISTS (SELECT FROM onlyonce_private.subscriptions s WHERE s.pipeline = :pipeline) AS nothing_kept
+   AND NOT EXISTS (SELECT FROM onlyonce_private.subscriptions s WHERE s.pipeline = :pipeline) AS nothing_kept,
+       (SELECT coalesce(sum(t.invalid), 0)::bigint FROM onlyonce.totals t WHERE t.pipeline = :pipeline) AS invalid
 
 -- rows --
--- How many rows of the log would go.
+-- How many rows of the log would go, and how many invalid records with `events`.
 SELECT (SELECT count(*) FROM onlyonce_private.batches WHERE incarnation = ANY (:incarnations)) AS batches,
        (SELECT count(*) FROM onlyonce_private.units WHERE incarnation = ANY (:incarnations)) AS units,
        (SELECT count(*) FROM onlyonce_private.panes WHERE incarnation = ANY (:incarnations)) AS windows,
        (SELECT count(*) FROM onlyonce_private.backfills WHERE incarnation = ANY (:incarnations)) AS backfills,
        (SELECT count(*) FROM onlyonce_private.files WHERE incarnation = ANY (:incarnations)) AS files,
        (SELECT count(*) FROM onlyonce_private.outbox o JOIN onlyonce_private.units u ON u.unique_id = o.unit
-        WHERE u.incarnation = ANY (:incarnations) AND o.state IN ('waiting', 'sending')) AS "not sent"
+        WHERE u.incarnation = ANY (:incarnations) AND o.state IN ('waiting', 'sending')) AS "not sent",
+       (SELECT coalesce(sum(t.invalid), 0)::bigint FROM onlyonce.totals t WHERE t.incarnation = ANY (:incarnations)) AS "invalid records"
 
 -- forget_outbox --
 -- What their units have put into the outbox, sent or not.

@@ -26,11 +26,12 @@ WITH receive AS (
 sums AS (
     SELECT instance, max(last_committed_at) AS last_commit, max(max_event_time) AS max_event_time, sum(begun)::bigint AS begun,
            sum(batches) FILTER (WHERE query = 'receive')::bigint AS batches, sum(records_in)::bigint AS "in", sum(kept)::bigint AS kept,
-           coalesce(sum(late), 0)::bigint AS late, sum(rejected)::bigint AS rejected, bool_and(conserved) FILTER (WHERE batches > 0) AS conserved
+           coalesce(sum(invalid), 0)::bigint AS invalid, coalesce(sum(late), 0)::bigint AS late, sum(rejected)::bigint AS rejected,
+           bool_and(conserved) FILTER (WHERE batches > 0) AS conserved
     FROM onlyonce.totals GROUP BY instance)
 SELECT receive.instance AS pipeline,
        CASE WHEN receive.state = 'live' THEN coalesce(long.state, 'live') ELSE receive.state END AS state, receive.epoch, receive.last_batch, sums.batches, sums.begun,
-       sums."in", sums.kept, sums.late, sums.rejected, sums.max_event_time, sums.conserved, sums.last_commit
+       sums."in", sums.kept, sums.invalid, sums.late, sums.rejected, sums.max_event_time, sums.conserved, sums.last_commit
 FROM receive LEFT JOIN sums USING (instance)
 LEFT JOIN onlyonce.long_runs long ON long.instance = receive.instance AND long.state IN ('running', 'stopping', 'lost')
 ORDER BY receive.instance

@@ -238,7 +238,9 @@ def test_a_pipeline_that_is_not_declared_has_its_events_compared(whole: Shop, mo
     disagreements, left_out = audit.examine_data(whole.log.database, {}, lambda _: None)
 
     assert len(disagreements) == 1
-    assert left_out == ["shop: no pipeline 'shop' is declared, so its tables are not known"]
+    assert [why.partition(";")[0] for why in left_out] == [
+        "shop: no file that was read declares shop, so its tables are not known"
+    ]
 
 
 def test_the_command_compares_the_data_when_it_is_asked(whole: Shop) -> None:
@@ -261,8 +263,11 @@ def test_the_command_compares_the_data_when_it_is_asked(whole: Shop) -> None:
     assert warning.startswith("shop/receive/1/1: the log says 1 kept, `events` has 2")
 
 
-def test_the_command_fails_if_a_pipeline_could_not_be_compared(whole: Shop, tmp_path: Path) -> None:
-    """The folder of another project declares another one; with the files of both everything is compared."""
+def test_command_compares_what_is_declared_and_names_the_rest(whole: Shop, tmp_path: Path) -> None:
+    """A home of two projects: it fails only if the pipeline that was left out was named.
+
+    With the files of both everything is compared.
+    """
     whole.die()
     run(
         whole.log.database,
@@ -274,10 +279,29 @@ def test_the_command_fails_if_a_pipeline_could_not_be_compared(whole: Shop, tmp_
     other.write_text("PIPELINES = []\n")
     cli = CliRunner()
 
-    result = cli.invoke(app, ["audit", "--data", "--json", "--pipelines", str(other)])
+    of_all = cli.invoke(app, ["audit", "--data", "--json", "--pipelines", str(other)])
+    named = cli.invoke(app, ["audit", "shop", "--data", "--json", "--pipelines", str(other)])
 
-    assert result.exit_code == Refused.exit_code
-    assert json.loads(result.stdout)["facts"]["pipelines that are not declared"] == "shop"
-    assert "the tables of shop were not compared" in result.stderr
+    assert (of_all.exit_code, named.exit_code) == (0, Refused.exit_code)
+    for result in (of_all, named):
+        report = json.loads(result.stdout)
+        assert report["title"].endswith("; the tables of shop were not compared")
+        assert report["facts"]["pipelines that are not declared"] == "shop"
+        [row] = report["tables"]["tables that were not compared"]
+        assert "onlyonce audit shop --data --pipelines FILE" in row["why"]
+    assert "the tables of shop were not compared" in named.stderr
     both = ["--pipelines", str(other), "--pipelines", str(settings.pipeline_files()[0])]
     assert cli.invoke(app, ["audit", "--data", *both]).exit_code == 0
+
+
+def test_audit_of_one_pipeline_leaves_the_others_out(whole: Shop) -> None:
+    """Their findings too; a name that neither the log nor a file has is refused."""
+    whole.die()
+    whole.log.start("mill", "receive")
+    whole.log.rows("UPDATE onlyonce_private.batches SET kept = kept + 1 WHERE kept IS NOT NULL")
+
+    assert audit.examine_log(only="shop").warnings
+    assert audit.examine_log(only="mill").warnings == []
+    assert audit.examine_log(only="mill").tables["conservation"] == []
+    with pytest.raises(Refused, match="shopp"):
+        audit.examine_log(only="shopp")

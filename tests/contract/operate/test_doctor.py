@@ -28,7 +28,7 @@ from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.commitlog.units import Authorities
 from onlyonce.core import stored_names
 from onlyonce.database.connect import Database, forget_connections
-from onlyonce.operate import doctor
+from onlyonce.operate import doctor, failed_runs
 from tests.contract.shop import BUCKET, EVENTS, INSTANT, Shop, at, commit, shop
 
 __all__ = ["shop"]
@@ -68,6 +68,60 @@ def resting(shop: Shop) -> Shop:
     shop.output("balance")
     shop.die()
     return shop
+
+
+# --- the last run failed ----------------------------------------------------------------------------
+
+
+def failed_last(*arguments: str) -> list[dict[str, Any]]:
+    """The last runs that failed, as the doctor names them."""
+    return doctor.main(["--grace=0", *arguments]).tables.get(doctor.FAILED_RUNS, [])
+
+
+def test_doctor_names_the_error_of_the_last_run_at_a_shell(shop: Shop) -> None:
+    """With the command and the file of the whole error, until a run ends well. It is no finding."""
+    resting(shop)
+    with pytest.raises(ZeroDivisionError), failed_runs.remembered("run", "shop"):
+        raise ZeroDivisionError("by nothing")
+
+    result = CliRunner().invoke(app, ["doctor", "shop"])
+    [end] = failed_last()
+
+    assert result.exit_code == 0
+    assert result.stdout.startswith("doctor: nothing is stuck; the last run of shop failed\n")
+    assert "(onlyonce run shop): by nothing\n" in result.stdout
+    assert (end["pipeline"], end["error"]) == ("shop", "by nothing")
+    assert "ZeroDivisionError: by nothing" in Path(end["whole"]).read_text()
+    with failed_runs.remembered("run", "shop"):
+        pass
+    assert failed_last() == []
+
+
+@pytest.mark.parametrize("command", ["driver", "continuous"])
+def test_doctor_names_the_error_of_the_last_run_in_the_log(shop: Shop, command: str) -> None:
+    """Not once the pipeline has committed something since."""
+    resting(shop)
+    if command == "driver":
+        shop.log.rows(
+            "INSERT INTO onlyonce_private.driver_runs (dag_id, run_id, pipeline, ended_at, exit_code, why) "
+            "VALUES ('shop_stream', 'old', 'shop', now() - interval '1 hour', 0, NULL), "
+            "('shop_stream', 'new', 'shop', now(), 64, 'no such column')"
+        )
+    else:
+        shop.log.rows("INSERT INTO onlyonce_private.long_runs (instance) VALUES ('shop') ON CONFLICT DO NOTHING")
+        shop.log.rows(
+            "UPDATE onlyonce_private.long_runs SET attempt = 1, run_id = 'new', driver = 'd', started_at = now(), "
+            "heartbeat_at = now(), every = '1 s', lost_after = '1 s', ended_at = now(), exit_code = 64, why = 'no such column'"
+        )
+
+    [end] = failed_last()
+
+    assert (end["command"], end["error"], end["exit_code"]) == ("run new", "no such column", 64)
+    shop.receive(("e", at(6)))
+    shop.output()
+    shop.output("balance")
+    shop.die()
+    assert failed_last() == []
 
 
 # --- nothing ----------------------------------------------------------------------------------------

@@ -135,6 +135,7 @@ def test_a_pipeline_that_has_kept_nothing_starts_over_under_its_name(shop: Shop,
     with pytest.raises(Refused, match="is declared"):
         drop.main(["shop", "--output", "total", "--yes"])
     assert Declarations(log.database).nothing_kept("shop")
+    assert Declarations(log.database).invalid_lost("shop") == 1
 
     report = drop.main(["shop", "--yes"])
 
@@ -196,6 +197,8 @@ def test_without_yes_it_only_says_what_goes_and_what_stays(lived: Shop, declare:
     }  # fmt: skip
     assert "add --yes" in report.title
     assert report.facts["batches"] == 3
+    assert report.facts["invalid records"] == 1
+    assert [warning for warning in report.warnings if warning.startswith("1 invalid record of shop would be removed")]
 
 
 def test_a_pipeline_goes_with_its_bounded_runs_and_its_tables_stay(lived: Shop, declare: Callable[[str], None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import time
 from pathlib import Path
@@ -62,13 +63,47 @@ def test_a_run_that_is_ended_says_so_and_which_windows_are_open(shop: Shop) -> N
     report = ended.value.report
 
     assert report.title == "shop: stopped before anything was committed"  # input may wait
-    assert "stopped by Ctrl-C" in report.warnings[-1]
+    assert report.warnings[-1] == (
+        "stopped by Ctrl-C: in total this run committed nothing. `onlyonce run shop` continues from there"
+    )
     assert report.tables["open_windows"] == [
         {
             "output": name, "closed_until": at(4.5), "newest_window_ends": at(6), "closes_at_event_time": at(7),
         }
         for name in ("per_shop", "balance")
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("which", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+def test_continuous_run_stopped_while_spark_starts_says_so(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, which: signal.Signals, name: str
+) -> None:
+    """Its report does not say that nothing was new: input may wait."""
+    shop.receive(("a", at(0)))
+    shop.die()
+    monkeypatch.setattr(session, "start", lambda *_: signal.raise_signal(which))
+
+    report = stream.main(["shop", "--continuous"])
+
+    assert report.title == "shop: stopped before anything was committed"
+    assert report.warnings == [
+        f"stopped by {name}: in total this run committed nothing. `onlyonce run shop --continuous` continues from there"
+    ]
+
+
+def test_stopped_run_says_what_it_did_in_total() -> None:
+    """Records and batches of receive, batches of each output, and the command that continues."""
+    fates = [
+        {"query": "receive", "batches": 2, "in": 63_000},
+        {"query": "per_shop", "batches": 1, "in": 62_000},
+        {"query": "total", "batches": 2, "in": 62_000},
+    ]
+    by = stream.StoppedBy("Ctrl-C", "onlyonce run shop --continuous")
+
+    assert stream.stopped_in_words(by, fates) == (
+        "stopped by Ctrl-C: in total this run received 63,000 records in 2 batches and committed outputs per_shop (1 batch), "
+        "total (2 batches). `onlyonce run shop --continuous` continues from there"
+    )
 
 
 WITH_DATABASE = """

@@ -102,7 +102,10 @@ def test_next_step_after_invalid_records_is_possible(source: Any, instance: str,
 
     assert ("`onlyonce reprocess p --invalid`" in said) == again
     assert ("in a file with a new name" in said) == isinstance(source, Files)
-    assert "`onlyonce drop p --tables`" in left_out.after_invalid(pipeline, instance, nothing_kept=True)
+    over = left_out.after_invalid(pipeline, instance, invalid_lost=1234)
+    assert "`onlyonce drop p --tables`" in over
+    assert "1,234 invalid records of p would be removed too" in over
+    assert "`onlyonce invalid p --limit 1234 --json`" in over
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ def test_a_run_stops_only_where_two_declarations_would_mix() -> None:
             check_goes_on("sums", "shop/sums/1", [change])
         assert ("--yes" in refused.value.hint) == (need is not Need.NAME)
         with pytest.raises(Refused, match="shop/sums/1") as refused:
-            check_goes_on("sums", "shop/sums/1", [change], nothing_kept=True)
+            check_goes_on("sums", "shop/sums/1", [change], invalid_lost=0)
         assert ("onlyonce drop shop --tables" in refused.value.hint) == (need is Need.NAME)
 
 

@@ -194,6 +194,51 @@ def test_what_is_wrong_with_an_interval_is_said() -> None:
     assert str(Span.of(noon, noon + timedelta(hours=1))) == "2026-01-01T12:00:00Z--2026-01-01T13:00:00Z"
 
 
+HOUR = Fixed(timedelta(hours=1))
+INSIDE = {
+    "on both borders": (HOUR, "10:00", "12:00", "", ""),
+    "the start": (
+        HOUR, "10:30", "12:00", "windows are 1 hour long: --from is inside the window from 2026-01-01T10:00:00Z to "
+        "2026-01-01T11:00:00Z, which starts before and is left out", "--from 2026-01-01T10:00:00Z --to 2026-01-01T12:00:00Z",
+    ),
+    "the stop": (
+        HOUR, "10:00", "11:30", "windows are 1 hour long: --to is inside the window from 2026-01-01T11:00:00Z to "
+        "2026-01-01T12:00:00Z, which is taken whole", "--from 2026-01-01T10:00:00Z --to 2026-01-01T12:00:00Z",
+    ),
+    "no window": (
+        HOUR, "10:10", "10:50", "windows are 1 hour long: no window starts between --from and --to, which are inside the "
+        "window from 2026-01-01T10:00:00Z to 2026-01-01T11:00:00Z",
+        "--from 2026-01-01T10:00:00Z --to 2026-01-01T11:00:00Z",
+    ),
+    "overlapping windows": (
+        Sliding(timedelta(hours=1), timedelta(minutes=30)), "10:10", "11:30", "windows are 1 hour long and start every 30 "
+        "minutes: --from is inside the window from 2026-01-01T10:00:00Z to 2026-01-01T11:00:00Z, which starts before and "
+        "is left out", "--from 2026-01-01T10:00:00Z --to 2026-01-01T11:30:00Z",
+    ),
+    "days of a zone": (
+        Fixed(timedelta(days=1), timezone="Europe/Berlin"), "00:00", "23:00", "windows are 1 day long: no window starts "
+        "between --from and --to, which are inside the window from 2026-01-01T00:00:00+01:00 to "
+        "2026-01-02T00:00:00+01:00", "--from 2026-01-01T00:00:00+01:00 --to 2026-01-02T00:00:00+01:00",
+    ),
+    "sessions": (Session(timedelta(hours=1)), "10:10", "10:50", "", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("window", "start", "stop", "said", "options"), INSIDE.values(), ids=INSIDE)
+def test_time_inside_a_window_is_named_with_the_nearest_borders(
+    window: Window, start: str, stop: str, said: str, options: str
+) -> None:
+    """With the window's size; the nearest borders are on the borders."""
+    first, last = (datetime.fromisoformat(f"2026-01-01T{time}+00:00") for time in (start, stop))
+    span = Span.of(first, last)
+    near = backfill.on_borders(window, span)
+
+    assert backfill.off_borders(window, span) == said
+    assert bool(said) == (near != span)
+    assert not said or backfill.as_options(window, near) == options
+    assert backfill.off_borders(window, near) == ""
+
+
 @pytest.mark.parametrize(
     "zone", ["UTC", "Europe/Berlin", "America/New_York", "Pacific/Auckland", "America/Sao_Paulo", "America/Havana"]
 )

@@ -1,0 +1,73 @@
+"""What status, late and expired say of records that are in no result, in words."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from onlyonce.api import load as declarations
+from onlyonce.cli import app
+from onlyonce.outputs import backfill
+from tests.contract.shop import Shop, at, shop
+
+__all__ = ["shop"]
+
+runner = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch, shop: Shop) -> None:
+    monkeypatch.setenv("ONLYONCE_READER_URL", shop.log.url)
+
+
+@pytest.mark.parametrize("invalid", [0, 1])
+def test_status_shows_invalid_records_if_there_are_any(shop: Shop, invalid: int) -> None:
+    shop.receive(("a", at(0)), *[('{"id"', "the line is no JSON object")] * invalid)
+
+    [row] = json.loads(runner.invoke(app, ["status", "--json"]).stdout)
+    shown = runner.invoke(app, ["status"]).stdout
+
+    assert row["invalid"] == invalid
+    assert ("invalid" in shown) == bool(invalid)
+
+
+@pytest.mark.parametrize("fate", ["late", "expired", "invalid", "rejected"])
+def test_no_records_of_a_fate_is_one_sentence(shop: Shop, fate: str) -> None:
+    """With the name of the pipeline, and the number of records that could have the fate."""
+    before = runner.invoke(app, [fate, "shop"]).stdout
+    shop.receive(("a", at(0)), ("b", at(1)))
+
+    after = runner.invoke(app, [fate, "shop"]).stdout
+
+    assert before == f"shop has no {fate} records: it has not received any record yet\n"
+    assert after == f"shop has no {fate} records, of 2 received\n"
+
+
+def test_backfill_between_borders_names_the_command_to_type(shop: Shop) -> None:
+    """One warning for outputs of the same windows; a named output stays named."""
+    pipeline = declarations.load()["shop"]
+    starts = "a warning"
+    for named in (None, "per_shop"):
+        roots = backfill.chosen(pipeline, named)
+        span = backfill.span_of(roots, at(0.5), at(2))
+        [starts] = [one for one in backfill.between_borders(pipeline, roots, span) if "The nearest borders" in one]
+        command = f"onlyonce backfill shop --from {at(0):%Y-%m-%dT%H:%M:%SZ} --to {at(2):%Y-%m-%dT%H:%M:%SZ}"
+        assert starts.endswith(command + (f" --output {named}" if named else ""))
+        assert backfill.dry_run(shop.log.database, pipeline, roots, span).warnings[0] == starts
+        assert backfill.report(shop.log.database, pipeline, span, "run", [starts]).warnings == [starts]
+
+
+def test_late_only_without_times_names_its_windows(shop: Shop) -> None:
+    """By words, not by the first and the last time that there is."""
+    pipeline = declarations.load()["shop"]
+    roots = backfill.chosen(pipeline, None)
+    span = backfill.span_of(roots, None, None, late_only=True)
+
+    for report in (
+        backfill.dry_run(shop.log.database, pipeline, roots, span, late_only=True),
+        backfill.report(shop.log.database, pipeline, span, "run"),
+    ):
+        assert report.facts["range"] == "all windows that have late records"
+        assert not {"from", "to"} & report.facts.keys()
