@@ -62,7 +62,7 @@ def written(text: str) -> datetime:
         found = datetime.fromisoformat(text.strip())
     except ValueError as error:
         raise Refused(
-            f"{text!r} is no time",
+            f"{text!r} is not a time",
             data="nothing was read or written",
             hint="write it as 2013-01-31 or 2013-01-31T05:00Z",
         ) from error

@@ -35,7 +35,7 @@ _EXIT_CODE = re.compile(r"Error code is: (-?\d+)\.")
 
 WHO_ACTS: dict[type[OnlyonceError], str] = {
     Retryable: "nothing is half done, and the same command may run again",
-    Superseded: "a newer run of this pipeline is at work and continues with the same batches; there is nothing to do",
+    Superseded: "a newer run of this pipeline is running and continues with the same batches; there is nothing to do",
     Refused: "the request is wrong, so a retry fails too; do what the driver says after 'next:', then clear this task",
     InvariantBroken: "a person must look at what the driver names; until then nothing runs by itself",
 }

@@ -80,7 +80,7 @@ def made_processor(name: str, of: str, processor: Any) -> Any:
     where = f"{at}: " if (at := errors.origin_of_function(processor)) else ""
     if not (isinstance(processor, type) and _is_processor(processor)):
         raise Refused(
-            f"{where}{of}: {name} is no class of a StatefulProcessor",
+            f"{where}{of}: {name} is not a class of a StatefulProcessor",
             data=NOTHING,
             hint="class Silence(StatefulProcessor): …, from pyspark.sql.streaming",
         )

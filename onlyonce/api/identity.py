@@ -398,7 +398,7 @@ def _plain(where: str, value: Any) -> Any:
     if isinstance(value, date | timedelta | Decimal | PurePath | UUID):
         return str(value)
     raise Refused(
-        f"{where} is no plain value: it can't be compared with that of an earlier run",
+        f"{where} is not a plain value: it can't be compared with that of an earlier run",
         data="nothing was read or written",
         hint="give strings, numbers, times, lists or mappings, and let the reader's class make the object of them",
     )

@@ -409,7 +409,7 @@ def _import(path: Path) -> ModuleType:
     name = f"{_package(path)}{IN_DECLARATIONS}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path, loader=FromSource(name, str(path)))
     if spec is None or spec.loader is None or path.suffix != ".py":
-        raise Refused(f"{path} is no Python file", hint="declarations are Python: PIPELINES = [Pipeline(…)]")
+        raise Refused(f"{path} is not a Python file", hint="declarations are Python: PIPELINES = [Pipeline(…)]")
     module = importlib.util.module_from_spec(spec)
     # Registered by name only while it is read (a dataclass looks itself up there). Else cloudpickle would refer to its
     # definitions by that name, which executors don't know.

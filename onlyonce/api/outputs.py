@@ -518,7 +518,7 @@ def check_rows(output: Output, types: dict[str, str]) -> None:
 def _check_history(where: str, types: dict[str, str]) -> None:
     if types.get(VALID_FROM) != "timestamp":
         raise Refused(
-            f"{where}: a history needs to know when each version begins, and {VALID_FROM!r} is no column of "
+            f"{where}: a history needs to know when each version begins, and {VALID_FROM!r} is not a column of "
             "type timestamp",
             data="nothing was read or written",
             hint=f"F.col('changed_at').alias({VALID_FROM!r}), for example",

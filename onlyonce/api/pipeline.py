@@ -78,7 +78,7 @@ class Input:
             )
         if self.idle_after is not None and self.idle_after <= timedelta(0):
             raise Refused(
-                f"Input: idle_after {in_words(self.idle_after)} is no length of time",
+                f"Input: idle_after {in_words(self.idle_after)} is not a length of time",
                 hint="timedelta(minutes=10), for example; or leave it out",
             )
 

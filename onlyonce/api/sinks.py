@@ -110,7 +110,7 @@ class Webhook(DeclaredSink):
                 "Webhook: it needs either url or connection", hint="url='https://…', or connection='NAME_OF_A_VARIABLE'"
             )
         if self.url is not None and not self.url.startswith(("https://", "http://")):
-            raise Refused(f"Webhook: url {self.url!r} is no http:// or https:// address")
+            raise Refused(f"Webhook: url {self.url!r} is not an http:// or https:// address")
         if self.authorization and self.url and in_clear_text(self.url):
             raise Refused(
                 "Webhook: authorization with an http:// address: anyone on the way could read the token",
@@ -335,7 +335,7 @@ class Delta(DeclaredSink):
     def __post_init__(self) -> None:
         if self.table is not None and not TABLE_NAME.fullmatch(self.table):
             raise Refused(
-                f"Delta: table {self.table!r} is no name of a table in a catalog",
+                f"Delta: table {self.table!r} is not the name of a table in a catalog",
                 data="nothing was read or written",
                 hint="'schema.table' or 'catalog.schema.table', next to path, which is its folder",
             )
@@ -517,7 +517,7 @@ class Iceberg(DeclaredSink):
             )
         if not re.fullmatch(r"\w+", self.catalog):
             raise Refused(
-                f"Iceberg: catalog {self.catalog!r} is no name",
+                f"Iceberg: catalog {self.catalog!r} is not a name",
                 hint="name a catalog of pyiceberg's configuration; its address is there",
             )
 

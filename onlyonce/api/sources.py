@@ -243,14 +243,14 @@ class DeltaSource(DeclaredSource):
             )
         if self.table is not None and not TABLE_NAME.fullmatch(self.table):
             raise Refused(
-                f"DeltaSource: table {self.table!r} is no name of a table in a catalog",
+                f"DeltaSource: table {self.table!r} is not the name of a table in a catalog",
                 hint="'schema.table' or 'catalog.schema.table'; path=… is for a folder",
             )
         if self.path is not None and is_url(self.path):
             location(self.path, "DeltaSource: path")
         if self.path is not None and (not self.path or ".." in self.path.split("/")):
             raise Refused(
-                f"DeltaSource: path {self.path!r} is no table's folder",
+                f"DeltaSource: path {self.path!r} is not a table's folder",
                 hint="its whole path, or its path below <home>/tables: 'flights/per_carrier'",
             )
         if self.start != EARLIEST and (type(self.start) is not int or self.start < 0):

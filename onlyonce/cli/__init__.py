@@ -22,7 +22,7 @@ Start with [bold]onlyonce demo[/bold], or your own: [bold]init[/bold] and [bold]
 [bold]status[/bold], [bold]sql[/bold], [bold]late[/bold], [bold]audit[/bold].
 
 Exit codes: 0 done; 1 the audit, the doctor, the crash test or the conformance suite \
-found something, or no such record was seen; 64 the request is wrong; 69 another driver is at work; \
+found something, or no such record was seen; 64 the request is wrong; 69 another driver is running; \
 70 a person must look; 75 run the same command again; 130 Ctrl-C.
 """
 

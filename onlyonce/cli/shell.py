@@ -191,7 +191,7 @@ class PlatformGroup(TyperGroup):
         """Find the command, and refuse it if the home or the database has another format."""
         found = super().resolve_command(ctx, args)
         for unknown_setting, meant in () if ctx.resilient_parsing else configuration.misspelt():
-            note(f"! {unknown_setting} is no setting: did you mean {meant}?")
+            note(f"! {unknown_setting} is not a setting: did you mean {meant}?")
         if not (ctx.resilient_parsing or found[0] in ANY_FORMAT or {"-h", "--help"} & {*args}):
             refuse_other_format()
         return found

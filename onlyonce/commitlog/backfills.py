@@ -344,7 +344,7 @@ class Backfills(Transactions):
         data = "nothing was written; two backfills of one window could leave its sinks at different generations"
         if other.at_work:
             raise Retryable(
-                f"{what} and at work", data=data, hint="wait until it has ended, then run the same command again"
+                f"{what} and running", data=data, hint="wait until it has ended, then run the same command again"
             )
         command = f"onlyonce run {request.instance}"
         if other.asked_by == "person":

@@ -63,7 +63,7 @@ class Arrivals(Transactions):
         """
         if at_work := Drops(self.connection).look(instance, None).at_work:
             raise Retryable(
-                f"a driver of {at_work[0]} is at work",
+                f"a driver of {at_work[0]} is running",
                 data="nothing was changed",
                 hint=f"onlyonce stop {instance} waits for its end; then run the same command again",
             )

@@ -74,7 +74,7 @@ MEANING = {
     ),
     "unread input": (
         "nothing is lost as long as the source keeps it; it is in no result until a run reads it",
-        "onlyonce doctor says whether a driver is at work; onlyonce lag shows how much waits",
+        "onlyonce doctor says whether a driver is running; onlyonce lag shows how much waits",
     ),
     "source away": (
         "nothing is lost; it is not known how much input waits, and no run can read it until then",

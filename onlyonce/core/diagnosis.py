@@ -203,7 +203,7 @@ def _unread(row: UnreadInput) -> Finding | None:
     if row.waiting_seconds <= row.bound_seconds:
         return None
     since = "" if row.waiting_seconds == float("inf") else f", the oldest for {_long(row.waiting_seconds)}"
-    what = f"{row.amount} of the source of {where} are unread{since}, and no driver of {name} is at work"
+    what = f"{row.amount} of the source of {where} are unread{since}, and no driver of {name} is running"
     data = "nothing is lost as long as the source keeps it; it is in no result until a run reads it"
     command = f"onlyonce run {name}, or onlyonce resume {name} if its schedule is held"
     return Finding("unread input", where, what, data, Repair(command))
@@ -463,7 +463,7 @@ def _begun(seen: Evidence, resting: Mapping[str, LiveQuery], blocked: set[str], 
         where = f"{batch.incarnation}/{batch.batch_id}"
         repair = _run(seen, query, batch, blocked)
         what = (
-            f"batch {where} began (run {batch.run_id}), is not committed, and no driver of its incarnation is at work"
+            f"batch {where} began (run {batch.run_id}), is not committed, and no driver of its incarnation is running"
         )
         data = "nothing is lost or doubled, but what it read is in no result yet, and what comes after it waits"
         yield Finding("begun batch", where, what, data, repair)
@@ -506,7 +506,7 @@ def progress_of(batch: BegunBatch) -> str:
     """Return what is known of a batch without progress."""
     before = "it is the first" if batch.usual_seconds is None else f"the last ones took {_long(batch.usual_seconds)}"
     return (
-        f"batch {batch.incarnation}/{batch.batch_id} (run {batch.run_id}) has a driver at work, and nothing of it was "
+        f"batch {batch.incarnation}/{batch.batch_id} (run {batch.run_id}) has a running driver, and nothing of it was "
         f"committed for {_long(batch.quiet_seconds)} ({before})"
     )
 

@@ -285,7 +285,7 @@ def read_conditions(text: str, types: Mapping[str, str]) -> Condition:
     for part in AND.split(text.strip()):
         found = PART.fullmatch(part)
         if not found:
-            raise _refused(f"{len(text)} characters that are no condition", types)
+            raise _refused(f"{len(text)} characters that are not a condition", types)
         name = found[1]
         if name not in types:
             raise _refused(f"{name!r} is not a declared column", types)

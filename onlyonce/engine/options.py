@@ -224,7 +224,7 @@ def refuse_master(master: str, deploy_mode: str | None = None) -> None:
         raise Refused(
             f"Spark's deploy mode {deploy_mode} is not supported with the master {master}",
             data="nothing was started",
-            hint=f"a standalone cluster takes no Python driver, a local master is no cluster. Supported: {TAKEN}",
+            hint=f"a standalone cluster takes no Python driver, a local master is not a cluster. Supported: {TAKEN}",
         )
     if kind not in ("local", "spark", "yarn"):
         raise Refused(

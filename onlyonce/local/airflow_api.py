@@ -303,7 +303,7 @@ def stop_runs(
         watch(working)
         if time.monotonic() - begun > patience_seconds:
             raise Retryable(
-                f"{pipeline} is still at work after {patience_seconds:.0f} s: {'; '.join(working)}",
+                f"{pipeline} is still running after {patience_seconds:.0f} s: {'; '.join(working)}",
                 data="it was not killed, and goes on to its end; "
                 + ("its schedules are held" if held else "no schedule was held"),
                 hint="run the same command again to keep waiting; `onlyonce resume` lets the schedules continue",

@@ -198,7 +198,7 @@ def wait_until(condition: Callable[[], bool], patience: float, what: str) -> Non
             raise Retryable(
                 f"waited {patience:.0f} s for {what}, in vain",
                 data="nothing is half done",
-                hint="look for another onlyonce command at work, then run the same command again",
+                hint="look for another onlyonce command that is running, then run the same command again",
             )
         time.sleep(0.1)
 

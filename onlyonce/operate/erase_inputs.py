@@ -183,7 +183,7 @@ def blank_files(lines: Lines) -> None:
             before, content = os.fstat(file.fileno()), bytearray(file.read())
     except (FileNotFoundError, NoFile) as error:
         raise Retryable(
-            f"the input file {lines.path} was there a moment ago, and is no file any more: {error.strerror}",
+            f"the input file {lines.path} was there a moment ago, and is not a file any more: {error.strerror}",
             data="what was erased stays erased; nothing was read from the present files",
             hint="run the same command again: it continues with the present files",
         ) from error

@@ -56,7 +56,7 @@ class Interrupts:
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self._heard, self.by = True, "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         self._set(self._before)
-        after = "Spark's start" if self._starting else "the batches at work"
+        after = "Spark's start" if self._starting else "the current batches"
         # On a thread of its own: the signal may have come while this thread was writing a log line.
         self._said = threading.Thread(target=log.info, args=(STOPPING,), kwargs={"after": after})
         self._said.start()

@@ -252,7 +252,7 @@ def take_back(path: Location, app_id: str, batch_id: int) -> None:
         return
     table = opening.table(path)
     if batch_holds(path, app_id, batch_id):
-        raise _between(path, f"a driver that was at work has committed batch {batch_id}")
+        raise _between(path, f"a driver that was running has committed batch {batch_id}")
     if _has(table, app_id, batch_id):
         return  # used up before, by a new incarnation that was not completed
     mark = CommitProperties(
@@ -267,7 +267,7 @@ def take_back(path: Location, app_id: str, batch_id: int) -> None:
         raise _between(path, str(error).splitlines()[0]) from error
     except DeltaError as error:
         raise Refused(
-            f"the table {path} can't be guarded against a driver that was at work: {str(error).splitlines()[0]}",
+            f"the table {path} can't be guarded against a driver that was running: {str(error).splitlines()[0]}",
             data="nothing was withdrawn",
             hint="is the table of a version that deltalake can't write? Take that feature out of it, or put the "
             "checkpoint back",

@@ -156,7 +156,7 @@ def _encoding_reasons(found: Dialect, text: str) -> list[str]:
 def _reasons(found: Dialect) -> list[str]:
     why = []
     if found.named:
-        why.append(f"its first line names the separator {found.separator!r}, and is no record")
+        why.append(f"its first line names the separator {found.separator!r}, and is not a record")
     if found.returns:
         why.append("its lines end in carriage returns alone")
     return why

@@ -99,7 +99,7 @@ def _check_folder(folder: Path, name: str) -> None:
             )
     new = folder / name
     if os.path.lexists(new) and not new.is_dir():
-        raise Refused(f"{new} is there already, and is no folder", data=NOT_READ, hint="choose another name")
+        raise Refused(f"{new} is there already, and is not a folder", data=NOT_READ, hint="choose another name")
     names = sorted(path.name for path in new.iterdir() if not path.name.startswith(".")) if new.is_dir() else []
     if names:
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""

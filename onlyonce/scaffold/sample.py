@@ -277,7 +277,7 @@ def read_sample(path: Path) -> Sample:
             hint="name it .jsonl, .csv (both also with .gz, .bz2 or .zst behind), .parquet or .avro",
         )
     if not path.is_file():
-        raise Refused(f"{path} is no file", data=NOT_READ, hint="name a file with a sample of the input")
+        raise Refused(f"{path} is not a file", data=NOT_READ, hint="name a file with a sample of the input")
     try:
         form, columns, rows = READERS[kind](path.resolve())  # a sample may be a link
     except Refused:
@@ -445,7 +445,7 @@ def _is_header(path: Path, first: list[str], others: list[list[str]]) -> bool:
                 raise _unreadable(
                     path,
                     "nothing says whether its first line has the columns' names: it has values and strings",
-                    "give each column a name that is no value, or delete the first line",
+                    "give each column a name that is not a value, or delete the first line",
                 )
             if True in says:
                 return False

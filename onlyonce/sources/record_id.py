@@ -354,7 +354,7 @@ def _string(column: str, kind: str, value: str | bytes) -> str:
     except Unfit as why:
         because = f": {why}" if str(why) else ""
         raise Refused(
-            f"{value!r} is no {kind}, which the id column {column} is{because}",
+            f"{value!r} is not of type {kind}, which the id column {column} has{because}",
             hint="write it as in CSV: a whole number like 5, a day like 2026-01-31, a time like 2026-01-31T10:00:00Z",
         ) from None
 

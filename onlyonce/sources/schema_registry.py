@@ -137,7 +137,7 @@ def _told(url: str, error: Exception) -> Refused | Retryable:
         )
     if status is not None and 400 <= status < 500 and status not in (408, 429):
         return Refused(
-            f"what answers at {shown(url)} is no schema registry: {said}",
+            f"what answers at {shown(url)} is not a schema registry: {said}",
             data=NOTHING_DONE,
             hint="correct registry= in the declaration, or the variable that it names: the URL below which "
             "/schemas/ids/1 is",

@@ -364,7 +364,7 @@ def answers_lost() -> Iterator[AbstractContextManager[None]]:
             yield _lost(nth, arrived, seen)
             if seen[0] <= nth:
                 return
-    raise AssertionError("so many commits are no unit")
+    raise AssertionError("so many commits are not a unit")
 
 
 @contextmanager

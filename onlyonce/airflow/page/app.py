@@ -251,7 +251,7 @@ class Order:
         try:
             return tuple(kind(part) for kind, part in zip(self.kinds, parts, strict=True))
         except (ValueError, OverflowError) as error:
-            raise Refused(f"{text!r} is no place in this list", hint="go back to its first page") from error
+            raise Refused(f"{text!r} is not a place in this list", hint="go back to its first page") from error
 
 
 @dataclass(frozen=True)
@@ -402,7 +402,7 @@ def unread_input(request: Request, user: GetUserDep, instance: str) -> HTMLRespo
 def batches(request: Request, user: GetUserDep, instance: str, incarnation: Text, before: Place = None) -> HTMLResponse:
     """Show the batches of one lifetime of one query, newest first."""
     if not incarnation.startswith(f"{instance}/"):
-        _nothing(f"{incarnation} is no incarnation of {instance}")
+        _nothing(f"{incarnation} is not an incarnation of {instance}")
     with log(request, user) as ask:
         rows = ask("batches", incarnation=incarnation, n=ROWS + 1, **_at(BATCHES, "before", text=before))
     shown = page(rows, BATCHES)

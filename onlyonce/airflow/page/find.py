@@ -184,7 +184,7 @@ def _as(kind: pa.DataType, column: str, value: Any) -> pa.Scalar:
         return pa.scalar(value).cast(kind)
     except pa.ArrowInvalid as error:
         raise Refused(
-            f"{value!r} is no {kind}, as {column} is", hint="times are in UTC, like '2013-01-29 10:15:00'"
+            f"{value!r} is not of type {kind}, as {column} is", hint="times are in UTC, like '2013-01-29 10:15:00'"
         ) from error
 
 

@@ -456,7 +456,7 @@ def _report(
     count = {
         state: sum(row["rows"] for row in left if row["state"] == state) for state in ("waiting", "dead", "invalid")
     }
-    warnings = [f"{name}: another deliverer is at work; it was left to it" for name in busy]
+    warnings = [f"{name}: another deliverer is running; it was left to it" for name in busy]
     warnings += _undeclared(chosen, left)
     warnings += [
         f"{row['pipeline']}/{row['output']}: {row['rows']} row(s) are held until the backfill that made them has "

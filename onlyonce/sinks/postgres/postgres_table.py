@@ -257,7 +257,7 @@ class SinkTable:
         ):
             raise Refused(
                 f"output {self._output.name}: {', '.join(wrong)} can't be added up",
-                hint="increment adds numbers; put columns that are no numbers among the keys, or use write='upsert'",
+                hint="increment adds numbers; put columns that are not numbers among the keys, or use write='upsert'",
             )
 
     def make(

@@ -116,7 +116,7 @@ def test_a_correction_waits_for_drivers_and_begun_batches(stream: Stream) -> Non
     """Nothing is changed meanwhile."""
     stream.batch(now() + YEAR)
     run(stream.driver.session(stream.log.database), lambda conn: conn.exec_driver_sql("SELECT 1"))
-    with pytest.raises(Retryable, match="is at work"):
+    with pytest.raises(Retryable, match="is running"):
         correct(stream)
     forget_connections()
     stream.log.rows(

@@ -265,7 +265,7 @@ def test_a_zombie_before_its_commit_in_the_sinks_database_is_ended_before_anythi
 
     assert zombie.error is not None
     assert written(elsewhere) == []
-    with pytest.raises(Superseded, match=f"epoch {driver.epoch}, but epoch {driver.epoch + 1} is at work") as told:
+    with pytest.raises(Superseded, match=f"epoch {driver.epoch}, but epoch {driver.epoch + 1} is running") as told:
         write(elsewhere, driver)
     assert written(elsewhere) == []
     assert "what it had committed before stays" in told.value.data

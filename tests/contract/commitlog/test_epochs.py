@@ -94,7 +94,7 @@ def test_a_zombie_that_has_checked_its_epoch_and_not_committed_is_ended_by_the_b
     assert isinstance(zombie.error, CommitStateUnknown | Retryable)
     assert newer.epoch == driver.epoch + 1
     assert is_there(log) == (Counter(), Counter())
-    with pytest.raises(Superseded, match=f"epoch {driver.epoch}, but epoch {newer.epoch} is at work"):
+    with pytest.raises(Superseded, match=f"epoch {driver.epoch}, but epoch {newer.epoch} is running"):
         Incarnations(driver.session(log.database)).check_epoch(driver.incarnation, driver.epoch)
 
 
@@ -205,7 +205,7 @@ def test_a_driver_that_was_overtaken_claims_nothing(log: Log, driver: Driver) ->
 
 def test_no_epoch_at_all_is_superseded_too(log: Log) -> None:
     """An incarnation that this database does not know lets nobody commit."""
-    with pytest.raises(Superseded, match="epoch None is at work"):
+    with pytest.raises(Superseded, match="epoch None is running"):
         Incarnations(log.database).check_epoch("shop/receive/1", 1)
 
 

@@ -78,7 +78,7 @@ def test_when_the_patience_ends_the_run_goes_on(shop: Shop) -> None:
     shop.receive(("a", at(0)))
     shop.work()
 
-    with pytest.raises(Retryable, match="still at work") as late:
+    with pytest.raises(Retryable, match="still running") as late:
         airflow_api.stop_runs("shop", patience_seconds=0, airflow=None)
 
     assert "was not killed" in late.value.data

@@ -175,7 +175,7 @@ def test_what_has_a_driver_is_not_dropped(shop: Shop, declare: Callable[[str], N
     declare(NONE)
     before = rows(shop.log)
 
-    with pytest.raises(Retryable, match="is at work") as refused:
+    with pytest.raises(Retryable, match="is running") as refused:
         drop.main(["shop", "--yes"])
 
     assert "onlyonce stop shop" in refused.value.hint
@@ -393,7 +393,7 @@ def test_a_driver_of_before_can_commit_nothing(lived: Shop, declare: Callable[[s
     declare(NONE)
     drop.main(["shop", "--yes"])
 
-    with pytest.raises(Exception, match="epoch None is at work"):
+    with pytest.raises(Exception, match="epoch None is running"):
         Incarnations(lived.log.database).check_epoch(driver.incarnation, driver.epoch)
 
 

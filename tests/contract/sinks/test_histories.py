@@ -122,7 +122,7 @@ def test_what_has_no_place_in_a_history_is_refused_and_changes_nothing(log: Log)
         with pytest.raises(Refused, match=f'null value in column "{missing}"'):
             table.write(0, [row | {missing: None}], SCHEMA)
     assert versions(log) == set()
-    with pytest.raises(Refused, match="'valid_from' is no column of type timestamp"):
+    with pytest.raises(Refused, match="'valid_from' is not a column of type timestamp"):
         Table(log, SINK)
     with pytest.raises(Refused, match="'valid_to' is found by the platform"):
         Table(log, SINK, KINDS | {"valid_from": TimestampType(), "valid_to": TimestampType()})

@@ -104,6 +104,6 @@ def test_what_has_no_place_in_a_history_is_refused_and_changes_nothing(shared: L
         table.write(SCHEMA, row(Change(1, "a", "c", 1)), row(Change(1, "a", "d", 2)))
     with pytest.raises(Refused, match="'valid_from', by which rows are put in order, is null"):
         table.write(SCHEMA, (*row(Change(1, "a", "c", 1))[:4], None))
-    with pytest.raises(Refused, match="'valid_from' is no column of type timestamp"):
+    with pytest.raises(Refused, match="'valid_from' is not a column of type timestamp"):
         opened(shared, spark).write("id string, position string, gone boolean", ("a", "1", False))
     assert versions(table) == set()

@@ -63,5 +63,5 @@ def test_a_name_that_is_another_tables_or_in_no_schema_is_refused(schema: SparkS
 
 def test_what_is_no_name_is_refused_where_it_is_declared() -> None:
     for wrong in ("each", "a.b.c.d", "s3://bucket/table"):
-        with pytest.raises(Refused, match="no name of a table"):
+        with pytest.raises(Refused, match="not the name of a table"):
             Delta(table=wrong)

@@ -394,8 +394,8 @@ def test_a_backfill_finds_a_pipeline_of_another_file(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     "start, stop, message",
     [
-        ("yesterday", "2013-01-02", "--from: 'yesterday' is no time"),
-        ("2013-01-02", "3.1.2013", "--to: '3.1.2013' is no time"),
+        ("yesterday", "2013-01-02", "--from: 'yesterday' is not a time"),
+        ("2013-01-02", "3.1.2013", "--to: '3.1.2013' is not a time"),
         ("2013-01-02", "2013-01-02", "there is no window"),
         ("2013-01-03", "2013-01-02", "--from 2013-01-03T00:00:00Z is after --to 2013-01-02T00:00:00Z"),
     ],

@@ -112,7 +112,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "an upsert of Iceberg": (lambda: iceberg(table="a.b", write="upsert", keys="k"), "write='upsert' is not possible so far", "Delta"),
     "Iceberg with keys": (lambda: Iceberg(table="a.b", keys="k"), "with keys=", "leave out keys"),
     "Iceberg without a namespace": (lambda: Iceberg(table="per_shop"), "Iceberg: table 'per_shop'", "namespace.table"),
-    "Iceberg by its URL": (lambda: Iceberg(table="a.b", catalog="postgresql://u:p@h/d"), "is no name", "its address is there"),
+    "Iceberg by its URL": (lambda: Iceberg(table="a.b", catalog="postgresql://u:p@h/d"), "is not a name", "its address is there"),
     "early panes into Iceberg": (lambda: output(sink=Iceberg(table="a.b"), panes="early"), "append would add up", "upsert"),
     "a write stream without a dataset": (lambda: BigQueryStream(table="t"), "BigQueryStream: table 't'", "project.dataset.table"),
     "a table without schema": (lambda: Postgres(table="total"), "'total' has no schema", "'schema.table'"),

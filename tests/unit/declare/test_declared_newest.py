@@ -74,7 +74,7 @@ def test_rows_that_a_sink_could_not_order_are_refused_before_a_run(types: dict[s
 def test_a_history_needs_to_know_when_a_version_begins() -> None:
     """And has columns of its own."""
     output, types = pipeline(sink(write="history")).output("rows"), {"id": "string", "cents": "bigint"}
-    with pytest.raises(Refused, match="'valid_from' is no column of type timestamp"):
+    with pytest.raises(Refused, match="'valid_from' is not a column of type timestamp"):
         check_rows(output, types | {"valid_from": "date"})
     with pytest.raises(Refused, match="'is_current' is found by the platform"):
         check_rows(output, types | {"valid_from": "timestamp", "is_current": "boolean"})

@@ -150,7 +150,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         lambda: pipeline(output(), Output(name="sums", transform="m:f", from_output="silences", sink=Delta())),
         "gives its rows as they come, and not by closed windows",
     ),
-    "a processor that is none": (lambda: load.state(output(state={"processor": f"{__name__}:output"})), "is no class of a StatefulProcessor"),
+    "a processor that is none": (lambda: load.state(output(state={"processor": f"{__name__}:output"})), "is not a class of a StatefulProcessor"),
     "one that is not there": (lambda: load.state(output(state={"processor": f"{__name__}:Silences"})), "the processor '.*' is not there"),
     "one with arguments": (lambda: load.state(output(state={"processor": f"{__name__}:Needy"})), "Needy can't be made"),
     "a time to live": (lambda: load.state(output(state={"processor": f"{__name__}:Mortal"})), "'seen' has a time to live"),

@@ -169,7 +169,7 @@ def test_an_option_of_a_reader_that_is_no_plain_value_is_refused() -> None:
     assert identity.of(Custom(reader="m:R", needs_dedup=True, options={"every": MINUTE}))["options"] == {
         "every": "0:01:00"
     }
-    with pytest.raises(Refused, match=r"options\['client'\] is no plain value"):
+    with pytest.raises(Refused, match=r"options\['client'\] is not a plain value"):
         identity.of(Custom(reader="m:R", needs_dedup=True, options={"client": object()}))
 
 

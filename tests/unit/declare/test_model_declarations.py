@@ -189,7 +189,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_python_is_refused(write: Callable[..., Path]) -> None:
     """By its name."""
-    with pytest.raises(Refused, match="is no Python file"):
+    with pytest.raises(Refused, match="is not a Python file"):
         declarations.load([write("a", file="mine.yaml")])
 
 

@@ -49,7 +49,7 @@ def test_the_first_press_asks_and_the_second_ends_at_once() -> None:
     with capture_logs() as said, pytest.raises(KeyboardInterrupt):
         run()
 
-    assert [(line["event"], line["after"]) for line in said] == [(STOPPING, "the batches at work")]
+    assert [(line["event"], line["after"]) for line in said] == [(STOPPING, "the current batches")]
 
 
 def test_a_press_while_spark_starts_ends_the_start() -> None:

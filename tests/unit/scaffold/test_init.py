@@ -316,7 +316,7 @@ def test_name_of_a_file_is_refused(working: Path) -> None:
     result = runner.invoke(app, ["init", "shop"])
 
     assert result.exit_code == Refused.exit_code
-    assert "is no folder" in result.stderr
+    assert "is not a folder" in result.stderr
 
 
 def test_project_in_a_project_is_refused(working: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,8 +36,8 @@ NOT_FOUND = (404, '{"error_code": 40403, "message": "Schema not found"}')
         ((503, "no leader"), Retryable, "does not answer"),
         ((429, "slow down"), Retryable, "does not answer"),
         ((200, "<html>a proxy's login</html>"), Retryable, "does not answer"),
-        ((404, "<html>no such page</html>"), Refused, "is no schema registry"),
-        ((404, '{"error_code": 404, "message": "HTTP 404 Not Found"}'), Refused, "is no schema registry"),
+        ((404, "<html>no such page</html>"), Refused, "is not a schema registry"),
+        ((404, '{"error_code": 404, "message": "HTTP 404 Not Found"}'), Refused, "is not a schema registry"),
         ((401, '{"error_code": 40101, "message": "Unauthorized"}'), Refused, "refuses"),
     ],
 )

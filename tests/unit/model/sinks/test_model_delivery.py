@@ -94,7 +94,7 @@ def test_a_key_is_of_unit_row_and_incarnation() -> None:
     [
         (lambda: Webhook(), "either url or connection"),
         (lambda: Webhook(url="https://a", connection="A"), "either url or connection"),
-        (lambda: Webhook(url="ftp://a"), "no http"),
+        (lambda: Webhook(url="ftp://a"), "not an http"),
         (lambda: Webhook(url="https://a", order_by=("at",)), "order_by without keys"),
         (lambda: Webhook(url="https://a", attempts=0), "attempts=0"),
         (lambda: Webhook(url="https://a", at_once=0), "at_once=0"),
