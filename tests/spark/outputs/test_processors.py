@@ -142,7 +142,7 @@ def test_a_new_incarnation_computes_an_output_with_state_from_the_start_in_the_p
     platform = new_platform("tests/support/stateful_shop.py")
     chance = random.Random(4)
     them = records(chance, 30)
-    files = cut(chance, them, 2)
+    files = cut(chance, them, 3)
 
     def ends(at: str) -> None:
         def ended(name: str) -> None:
@@ -150,7 +150,6 @@ def test_a_new_incarnation_computes_an_output_with_state_from_the_start_in_the_p
                 raise FailPoint(name)
 
         with monkeypatch.context() as armed:
-            armed.setattr(query, "passing", ended)
             armed.setattr(query, "passing", ended)
             with pytest.raises(FailPoint):
                 platform.run(pipeline)
@@ -161,8 +160,10 @@ def test_a_new_incarnation_computes_an_output_with_state_from_the_start_in_the_p
     ends("output-before-end")
     reset.new(f"{pipeline}/silences", yes=True)
     ends(ends_at)
-    platform.run(pipeline, "--close")
-    platform.run(pipeline)  # its own rows stay
+    platform.run(pipeline)
+    assert found(platform, pipeline)
+    platform.put(pipeline, "2.jsonl", files[2])
+    platform.run(pipeline, "--close")  # its own rows stay
 
     assert found(platform, pipeline) == silences(in_time(files, WATERMARK_DELAY))
     assert audit.main(["--data"]).warnings == []
