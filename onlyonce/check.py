@@ -598,16 +598,16 @@ def changing_values(pipeline: Pipeline, staged: Collection[str]) -> list[str]:
         return []
     found: dict[str, str] = {}
     for output in load.with_function(pipeline.outputs):
-        if output.name in staged or output.stable_input:
-            continue
-        # The state of a join or processor is made of the rows of a first try, which staging does not keep.
+        is_staged = output.name in staged or output.stable_input
+        # Staged rows keep neither the state of a join or processor, nor which records were rejected.
         or_staged = "" if output.join or output.stateful else "; or declare stable_input=True, which stages the rows"
-        for one in load.functions(output):
+        named = [] if is_staged else [(one, or_staged) for one in load.functions(output)]
+        for one, otherwise in [*named, *([(load.reject(output), "")] if output.reject else [])]:
             for at, call, why, instead in _changing_calls(one):
                 found.setdefault(
                     at,
                     f"{at}: output {output.name}: {call} {why}. A batch that is tried again after a crash gets other "
-                    f"rows, and the run stops if they differ from rows that were written. Use {instead}{or_staged}",
+                    f"rows, and the run stops if they differ from rows that were written. Use {instead}{otherwise}",
                 )
     return list(found.values())
 

@@ -92,7 +92,7 @@ def import_path(owner: str, option: str, given: Any) -> Any:
     if not callable(given):
         return given
     name, module = getattr(given, "__qualname__", ""), getattr(given, "__module__", None)
-    if errors.of_python(given) and name and "<lambda>" not in name:
+    if name and errors.of_python(given):
         raise not_of_python(f"{owner}: {option}={name}: it")
     why = (
         "is a lambda, which has no name"

@@ -29,7 +29,7 @@ class DeclaredSink:
     not_in_crashtest why a crash test can't write to a copy of the target; empty if it can
     lookup_module    the module that reads a table of this kind as a lookup; empty if no lookup can
     keeps_versions   the table has its earlier versions itself, so a lookup needs no copies
-    one_of           the options of which a declaration needs one, the usual one first
+    one_of           a declaration needs one of these options; the usual one comes first
     """
 
     module: ClassVar[str]

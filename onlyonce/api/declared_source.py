@@ -20,7 +20,7 @@ class DeclaredSource:
     is_pulled  `onlyonce pull` writes its inbox
     has_inbox  its input is files of a folder, or objects of a store
     in_ranges  an entry of its manifest is a range of a file or part
-    one_of     the options of which a declaration needs one, the usual one first
+    one_of     a declaration needs one of these options; the usual one comes first
     """
 
     found_by: ClassVar[str] = ""

@@ -235,6 +235,8 @@ def test_check_names_the_calls_of_a_clock_in_functions(tmp_path: Path, monkeypat
     assert line.startswith(f"{tmp_path / 'with_a_clock.py'}:5: output all: datetime.now() gives the time")
     assert "oo_ingestion_time; or declare stable_input=True" in line
     assert check.changing_values(shop, ["all"]) == []
+    [line] = check.changing_values(replace(shop, outputs=replace(output, reject="with_a_clock:f")), ["all"])
+    assert line.endswith("or oo_ingestion_time")
     assert check.changing_values(replace(shop, outputs=replace(output, stable_input=True)), []) == []
     assert check.changing_values(replace(shop, mode="at_least_once", outputs=replace(output, sink=Delta())), []) == []
 
