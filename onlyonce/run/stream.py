@@ -311,6 +311,21 @@ def all_invalid(fates: Sequence[Mapping[str, Any]]) -> bool:
     return read > 0 and read == sum(int(row.get("invalid") or 0) for row in fates)
 
 
+def _why_invalid(
+    database: Database, pipeline: Pipeline, instance: str, run_id: str, fates: Sequence[Mapping[str, Any]]
+) -> str:
+    """Return what is known of a run's invalid records: why all are invalid, and that one looks like a header."""
+    every = all_invalid(fates)
+    without_header = has_csv_without_header(pipeline) and any(row.get("invalid") for row in fates)
+    if not every and not without_header:
+        return ""
+    batches = {(row["incarnation"], row["batch"]) for row in Views(database).rows("run_batches", run_id=run_id)}
+    header = header_read_as_record(pipeline, instance, batches) if without_header else ""
+    return (_why_all_invalid(pipeline, instance, batches) if every else "") + (
+        f"{header[0].upper()}{header[1:]}. " if header else ""
+    )
+
+
 def _why_all_invalid(pipeline: Pipeline, instance: str, batches: Collection[tuple[str, int]]) -> str:
     """Return the most frequent reason why the records of a run are invalid, and where they are declared."""
     found = common_reason(instance, batches)
@@ -334,12 +349,7 @@ def report(
     `stopped`: whether a person has stopped it, so that input may wait.
     """
     fates = Views(database).rows("run_fates", run_id=run_id)
-    why = ""
-    if any(row.get("invalid") for row in fates):
-        batches = {(row["incarnation"], row["batch"]) for row in Views(database).rows("run_batches", run_id=run_id)}
-        why = _why_all_invalid(pipeline, instance, batches) if all_invalid(fates) else ""
-        header = header_read_as_record(pipeline, instance, batches) if has_csv_without_header(pipeline) else ""
-        why += f"{header[:1].upper()}{header[1:]}. " if header else ""
+    why = _why_invalid(database, pipeline, instance, run_id, fates)
     warnings = [*([folders.told(skipped)] if skipped else []), *left_out(instance, fates, why)]
     commits = Views(database).rows("run_commits", run_id=run_id)
     facts = {"pipeline": pipeline.name, "instance": instance, "batches": sum(f["batches"] for f in fates)}
