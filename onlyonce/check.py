@@ -14,10 +14,12 @@ functions over one committed batch.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import os
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
@@ -30,22 +32,20 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from sqlalchemy.dialects import mysql, postgresql
 
 from onlyonce import settings
 from onlyonce.api import ddl, functions, identity, load, resolve
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.messages import Kafka
 from onlyonce.api.outputs import check_rows
-from onlyonce.api.pipeline import (
-    Output,
-    Pipeline,
-    each_input,
-)
+from onlyonce.api.pipeline import Delta, Iceberg, MySQL, Output, Pipeline, Postgres, Sink, each_input
 from onlyonce.api.pipeline import folder as inbox_of
 from onlyonce.api.resolve import named_variables
 from onlyonce.api.sources import IN_COLUMNS, line_layout
 from onlyonce.commitlog import units
 from onlyonce.core import column_types, errors, stored_names, unrepeatable
+from onlyonce.core.changing_calls import changing_calls
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.near_names import choose
 from onlyonce.core.runs import first_line
@@ -556,6 +556,69 @@ def _or_a_timestamp(pipeline: Pipeline) -> str:
     if is_beside or line_layout(pipeline.source) in IN_COLUMNS:
         return ""
     return f", or declare it as a timestamp: formats={{{pipeline.event_time!r}: …}} then names another form"
+
+
+SPARK_NAME = re.compile(r"\w+", re.ASCII)
+MYSQL_NAME = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
+
+
+def names_in_quotes(pipeline: Pipeline) -> list[str]:
+    """Return which tables have a name that SQL takes only in quotes, and how to write it.
+
+    No mistake: outputs quote each name. A person who queries the table without quotes finds none, or another one.
+    """
+    return [
+        f"{declared_at(output.sink, 'table')}output {output.name}: SQL takes the name of its table only in quotes. "
+        f"Write it in queries as {written}, or declare a name of small letters, digits and _"
+        for output in pipeline.outputs
+        if (table := getattr(output.sink, "table", None)) and (written := _in_sql(output.sink, table)) != table
+    ]
+
+
+def _in_sql(sink: Sink, table: str) -> str:
+    """Return a table's name as it is written in SQL: the parts in quotes that need them."""
+    if isinstance(sink, Postgres):
+        names = postgresql.dialect().identifier_preparer  # type: ignore[no-untyped-call]
+        return ".".join(map(names.quote, table.split(".")))
+    if isinstance(sink, MySQL):
+        in_mysql = mysql.dialect().identifier_preparer
+        plain = MYSQL_NAME.fullmatch(table) and table.lower() not in in_mysql.reserved_words
+        return table if plain else in_mysql.quote_identifier(table)
+    if isinstance(sink, Delta | Iceberg):
+        return ".".join(part if SPARK_NAME.fullmatch(part) else f"`{part}`" for part in table.split("."))
+    return table
+
+
+def changing_values(pipeline: Pipeline, staged: Collection[str]) -> list[str]:
+    """Return the calls of Python's clock and random numbers in the functions of outputs whose rows are not staged.
+
+    No mistake: a call may serve a log line. `core.changing_calls` says what is not found.
+    """
+    if pipeline.mode != "exactly_once":
+        return []
+    found: dict[str, str] = {}
+    for output in load.with_function(pipeline.outputs):
+        is_staged = output.name in staged or output.stable_input
+        # Staged rows keep neither the state of a join or processor, nor which records were rejected.
+        or_staged = "" if output.join or output.stateful else "; or declare stable_input=True, which stages the rows"
+        named = [] if is_staged else [(one, or_staged) for one in load.functions(output)]
+        for one, otherwise in [*named, *([(load.reject(output), "")] if output.reject else [])]:
+            for at, call, why, instead in _changing_calls(one):
+                found.setdefault(
+                    at,
+                    f"{at}: output {output.name}: {call} {why}. A batch that is tried again after a crash gets other "
+                    f"rows, and the run stops if they differ from rows that were written. Use {instead}{otherwise}",
+                )
+    return list(found.values())
+
+
+def _changing_calls(named: Callable[..., Any]) -> Iterator[tuple[str, str, str, str]]:
+    with suppress(OSError, TypeError, SyntaxError, UnicodeDecodeError):  # no text of it, or none that Python reads
+        plain = inspect.unwrap(named)
+        file = inspect.getsourcefile(plain)
+        if file and errors.is_users(file):
+            for line, call, why, instead in sorted(changing_calls(Path(file).read_text(), plain.__qualname__)):
+                yield f"{file}:{line}", call, why, instead
 
 
 def _is_installed(module: str) -> bool:

@@ -300,11 +300,37 @@ def pipeline_files() -> list[Path]:
     return listed or [_of_project(Path.cwd()) or ROOT / "jobs" / "pipelines.py"]
 
 
+NO_PROJECTS = ("node_modules", "site-packages", "venv", "__pycache__")
+"""Folders, in addition to hidden ones, in which no project is."""
+
+
+def files_below(folder: Path, depth: int) -> list[Path]:
+    """Return the files pipelines.py that are `depth` folders below a folder, in order of their paths.
+
+    Hidden folders and folders of libraries are left out, and folders that can't be read.
+    """
+    found = [folder]
+    for _ in range(depth):
+        found = [inner for one in found for inner in _folders_in(one)]
+    return sorted(file for one in found if (file := one / "pipelines.py").is_file())
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    try:
+        return [one for one in folder.iterdir() if not _is_left_out(one.name) and one.is_dir()]
+    except OSError:  # it may not be read
+        return []
+
+
+def _is_left_out(name: str) -> bool:
+    return name.startswith(".") or name in NO_PROJECTS
+
+
 def _of_project(folder: Path) -> Path | None:
     """Return the file of the project in the working folder, as `onlyonce init` makes it: directly, or in its one
     package."""
     own = folder / "pipelines.py"
-    found = [own] if own.is_file() else list(folder.glob("*/pipelines.py"))
+    found = [own] if own.is_file() else files_below(folder, 1)
     from onlyonce import configuration
 
     if len(found) != 1:

@@ -83,6 +83,15 @@ AFTER_A_TYPE = ("not", "comment", "collate", "default")
 _TYPE = re.compile(r"\s*(\w+)\s*(?:([<(])(.*)[>)])?(.*)", re.DOTALL)
 
 
+def placed(schema: str) -> Iterator[tuple[int, str]]:
+    """Yield the definition of each column, and where it begins in the schema."""
+    at = 0
+    for part in split(schema):
+        at = schema.index(part, at)
+        yield at + len(part) - len(part.lstrip()), part
+        at += len(part)
+
+
 def check(whose: str, parts: list[str]) -> None:
     """Raise Refused for a column without a type, or with an unknown one.
 

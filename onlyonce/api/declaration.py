@@ -15,7 +15,7 @@ import sys
 from collections import abc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from types import NoneType, UnionType
@@ -92,6 +92,8 @@ def import_path(owner: str, option: str, given: Any) -> Any:
     if not callable(given):
         return given
     name, module = getattr(given, "__qualname__", ""), getattr(given, "__module__", None)
+    if name and errors.of_python(given):
+        raise not_of_python(f"{owner}: {option}={name}: it")
     why = (
         "is a lambda, which has no name"
         if "<lambda>" in name
@@ -110,6 +112,16 @@ def import_path(owner: str, option: str, given: Any) -> Any:
             f"give the function itself, or its import path: {option}='module:function'",
         )
     return f"{module}:{name}"
+
+
+def not_of_python(what: str) -> Refused:
+    """Return the refusal of a function or class of Python's own library, which `what` names."""
+    return Refused(
+        f"{what} is part of Python's own library, and not made for records",
+        data="nothing was read or written",
+        hint="define your own in a module beside the declarations, and give it itself, or its import path: "
+        "'module:name'",
+    )
 
 
 def not_a_path(what: str, option: str, *, kind: str = "function") -> Refused:
@@ -158,13 +170,21 @@ def declaration(cls: type[T]) -> type[T]:
         if missing := [name for name in required if name not in options]:
             whose = f" {options['name']!r}" if options.get("name") else ""
             listed = " and ".join(f"`{name}`" for name in missing)
-            raise Refused(f"{cls.__name__}{whose} lacks {listed}", hint=f"add {missing[0]}=…, which has no default")
+            means = f": {MEANS[missing[0]]}" if missing[0] in MEANS else ""
+            raise Refused(
+                f"{cls.__name__}{whose} lacks {listed}", hint=f"add {missing[0]}=…, which has no default{means}"
+            )
         plain(self, **{name: as_tuple(value) if name in several else value for name, value in options.items()})
 
     made.__init__ = checked
     return made  # type: ignore[no-any-return]
 
 
+MEANS = {
+    "record_id": "the columns whose values identify a record, or () for its place in the source: then a record that "
+    "is delivered again in another file is kept again"
+}
+"""What a required option means, for the hint of an error that finds no value."""
 OTHER_OPTIONS = {"sep": "delimiter", "separator": "delimiter", "folder": "inbox", "charset": "encoding"}
 """The options of other libraries that mean one of ours."""
 
@@ -185,7 +205,7 @@ def _refuse_other_classes(made: type, option: str, given: Any, *, several: bool)
         if value is getattr(made, option, MISSING):  # its default, which `replace` passes on
             continue
         if isinstance(value, type) and issubclass(value, allowed):
-            what, hint = "is the class itself", f"write {option}={value.__name__}(…)"
+            what, hint = "is the class itself", f"write {option}={call_of(value)}"
         else:
             what, hint = f"must be {_listed(names)}", _meant(made, option, value, names)
         raise Refused(f"{made.__name__}({option}={_short(value)}): {what}", hint=hint)
@@ -212,10 +232,41 @@ def _meant(made: type, option: str, value: Any, names: tuple[str, ...]) -> str:
     if kinds := [name for name in names if name[0].isupper() and name != WORDS[bool]]:
         similar = near(str(value).lower(), [kind.lower() for kind in kinds])
         found = next((kind for kind in kinds if kind.lower() == similar), None)
-        return f"did you mean {option}={found}(…)" if found else f"for example {option}={kinds[0]}(…)"
+        calls = _calls(made, option)
+        return (
+            f"did you mean {option}={calls.get(found, f'{found}(…)')}"
+            if found
+            else f"for example {option}={calls.get(kinds[0], f'{kinds[0]}(…)')}"
+        )
     if "a string" in names and isinstance(value, int | float | os.PathLike):
         return f"for example {option}={str(value)!r}"
+    if value is None and option in MEANS:
+        return f"give {MEANS[option]}"
     return f"give {option} as {_listed(names)}" + (", or leave it out" if hasattr(made, option) else "")
+
+
+def call_of(made: type) -> str:
+    """Return how a class of declarations is called, with the options that it needs: 'Postgres(table=…)'."""
+    if not is_dataclass(made):
+        return f"{made.__name__}(…)"
+    needed = [
+        one.name for one in fields(made) if one.init and one.default is MISSING and one.default_factory is MISSING
+    ]
+    needed += getattr(made, "one_of", ())[:1]
+    return f"{made.__name__}({', '.join(f'{name}=…' for name in needed)})"
+
+
+def _calls(made: type, option: str) -> dict[str, str]:
+    """Return how to call each class that an option takes, by its name."""
+    return {one.__name__: call_of(one) for one in _classes(get_type_hints(made)[option])}
+
+
+def _classes(hint: Any) -> Iterator[type]:
+    if get_origin(hint) in (Union, UnionType, tuple):
+        for part in get_args(hint):
+            yield from _classes(part)
+    elif isinstance(hint, type) and hint.__module__.startswith("onlyonce."):
+        yield hint
 
 
 @cache
@@ -285,6 +336,18 @@ def at_option(made: Any, option: str) -> Iterator[None]:
         yield
     except Refused as error:
         error.at = error.at or declared_at(made, option).removesuffix(": ") or None
+        raise
+
+
+@contextmanager
+def at_part(made: Any, option: str, value: str, position: int) -> Iterator[None]:
+    """Let a Refused of the block name the line that has the character at `position` of an option's string."""
+    try:
+        yield
+    except Refused as error:
+        at = getattr(made, AT, None)
+        if at and not error.at and (line := errors.line_in_option(at, type(made).__name__, option, value, position)):
+            error.at = f"{at.rpartition(':')[0]}:{line}"
         raise
 
 

@@ -29,6 +29,7 @@ class DeclaredSink:
     not_in_crashtest why a crash test can't write to a copy of the target; empty if it can
     lookup_module    the module that reads a table of this kind as a lookup; empty if no lookup can
     keeps_versions   the table has its earlier versions itself, so a lookup needs no copies
+    one_of           a declaration needs one of these options; the usual one comes first
     """
 
     module: ClassVar[str]
@@ -43,6 +44,7 @@ class DeclaredSink:
     not_in_crashtest: ClassVar[str] = ""
     lookup_module: ClassVar[str] = ""
     keeps_versions: ClassVar[bool] = False
+    one_of: ClassVar[tuple[str, ...]] = ()
 
     # Options that some kinds have. They decide results.
     write: str  # how rows are written

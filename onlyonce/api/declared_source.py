@@ -20,6 +20,7 @@ class DeclaredSource:
     is_pulled  `onlyonce pull` writes its inbox
     has_inbox  its input is files of a folder, or objects of a store
     in_ranges  an entry of its manifest is a range of a file or part
+    one_of     a declaration needs one of these options; the usual one comes first
     """
 
     found_by: ClassVar[str] = ""
@@ -29,6 +30,7 @@ class DeclaredSource:
     is_pulled: ClassVar[bool] = False
     has_inbox: ClassVar[bool] = False
     in_ranges: ClassVar[bool] = False
+    one_of: ClassVar[tuple[str, ...]] = ()
 
     @property
     def inbox(self) -> str | None:

@@ -11,7 +11,7 @@ from keyword import iskeyword
 from typing import Literal
 
 from onlyonce.api import ddl
-from onlyonce.api.declaration import NONE, Named, Several, check_name, check_one_of, declaration, not_a_path
+from onlyonce.api.declaration import NONE, Named, Several, at_part, check_name, check_one_of, declaration, not_a_path
 from onlyonce.api.sinks import Delta, Postgres
 from onlyonce.core import stored_names
 from onlyonce.core.durations import in_source
@@ -176,7 +176,9 @@ class Stateful:
                 f"Stateful: timers_within={in_source(self.timers_within)} has parts of a millisecond",
                 hint="round it: Spark's timers have none",
             )
-        ddl.check("Stateful: schema", ddl.split(self.schema))
+        for position, part in ddl.placed(self.schema):
+            with at_part(self, "schema", self.schema, position):
+                ddl.check("Stateful: schema", [part])
         self._check_columns()
 
     def columns(self) -> list[str]:

@@ -7,9 +7,11 @@ inboxes. `load` reads the files and calls the checks. `function`, `reject` and `
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import inspect
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -22,7 +24,7 @@ from onlyonce import settings
 from onlyonce.api import functions as api_functions
 from onlyonce.api import identity, target_identity
 from onlyonce.api import pipeline as api_pipeline
-from onlyonce.api.declaration import IN_DECLARATIONS, declared_at
+from onlyonce.api.declaration import IN_DECLARATIONS, declared_at, not_of_python
 from onlyonce.api.pipeline import DeltaSource, Output, Pipeline, target, unknown
 from onlyonce.api.resolve import check_written, named
 from onlyonce.api.sources import Files
@@ -193,8 +195,21 @@ def one(name: str, files: list[Path] | None = None) -> Pipeline:
     """Return the declared pipeline of that name. Raise Refused with the most similar existing name."""
     pipelines = load(files)
     if name not in pipelines:
+        if not pipelines and (at := empty_lists(files)):
+            raise Refused(
+                f"{at[0]}: no pipeline {name!r}: the list PIPELINES is empty", data=NOTHING_DONE, hint=FILL_LIST
+            )
         raise unknown("pipeline", name, sorted(pipelines))
     return pipelines[name]
+
+
+FILL_LIST = "put the pipelines into the list: PIPELINES = [Pipeline(name=…, …)]"
+
+
+def empty_lists(files: list[Path] | None = None) -> list[str]:
+    """Return where the files declare an empty list of pipelines, 'file:line'; the files must be loadable."""
+    found = [(path, _line_of_list(path)) for named in files or settings.pipeline_files() if (path := _file_at(named))]
+    return [f"{path}:{line[0]}" for path, line in found if line and line[1] == 0]
 
 
 def check_loaded() -> None:
@@ -246,7 +261,14 @@ def function(output: Output, name: str) -> Callable[..., Any]:
     found: Callable[..., Any] = named(
         name, _subject(output, name), **_written_in(output), data=NOTHING_DONE, hint=IT_IS
     )
+    _refuse_of_python(found, _subject(output, name), **_written_in(output))
     return found
+
+
+def _refuse_of_python(found: Any, subject: str, *, made: object, option: str | None = None) -> None:
+    """Raise Refused, at the declaration's line, for a function or class that is part of Python's own library."""
+    if errors.of_python(found):
+        raise not_of_python(f"{declared_at(made, option)}{subject}")
 
 
 def functions(output: Output) -> list[Callable[..., Any]]:
@@ -262,6 +284,7 @@ def reject(output: Output) -> Callable[..., Any]:
     found: Callable[..., Any] = named(
         output.reject, _subject_of_reject(output), made=output, option="reject", data=NOTHING_DONE, hint=IT_IS
     )
+    _refuse_of_python(found, _subject_of_reject(output).removesuffix(","), made=output, option="reject")
     return found
 
 
@@ -275,6 +298,7 @@ def naming(output: Output) -> Naming:
     found: Naming = named(
         output.sink.names, subject_of_names(output), made=output.sink, option="names", data=NOTHING_DONE, hint=IT_IS
     )
+    _refuse_of_python(found, subject_of_names(output).removesuffix(","), made=output.sink, option="names")
     return found
 
 
@@ -346,19 +370,9 @@ def _upstream(output: Output) -> str:
 
 
 def _pipelines_of(named: Path) -> list[Pipeline]:
-    path = named if named.is_file() else _file_of(named)
+    path = _file_at(named)
     if path is None and named == settings.ROOT / "jobs" / "pipelines.py":  # nothing was named, and none was found
-        several = sorted(str(path.relative_to(Path.cwd())) for path in Path.cwd().glob("*/pipelines.py"))
-        raise Refused(
-            f"{Path.cwd()} has several files pipelines.py: {', '.join(several)}"
-            if several
-            else f"neither {Path.cwd()} nor one of its folders has a file pipelines.py",
-            data=NOTHING_DONE,
-            hint=f"name one: --pipelines {several[0]}"
-            if several
-            else "run the command in the project's folder (`onlyonce init` makes one), or name the file: --pipelines "
-            "or ONLYONCE_PIPELINES",
-        )
+        raise _none_found(Path.cwd())
     if path is None:
         raise Refused(
             f"no file with declarations at {named}",
@@ -370,12 +384,83 @@ def _pipelines_of(named: Path) -> list[Pipeline]:
     if not isinstance(found, list | tuple) or not all(isinstance(p, Pipeline) for p in found):
         names = {id(value): name for name, value in reversed(vars(module).items()) if isinstance(value, Pipeline)}
         made = ", ".join(reversed(names.values()))
+        line = _line_of_list(path)
         raise Refused(
-            f"{path} has no list PIPELINES of its pipelines",
+            f"{path}:{line[0]}: {_wrong_list(found)}" if line else f"{path} has no list PIPELINES of its pipelines",
             data=NOTHING_DONE,
             hint=f"PIPELINES = [{made or 'Pipeline(name=…, …)'}]",
         )
     return list(found)
+
+
+def _wrong_list(found: Any) -> str:
+    """Return what is wrong with the value of PIPELINES."""
+    if not isinstance(found, list | tuple):
+        return f"PIPELINES is {_of_kind(found)}, and not a list of pipelines"
+    other = next(one for one in found if not isinstance(one, Pipeline))
+    return f"PIPELINES has {_of_kind(other)} in it, which is no Pipeline"
+
+
+def _of_kind(value: Any) -> str:
+    if value is None or isinstance(value, str | int | float):
+        return repr(value)[:60]
+    return f"a {type(value).__name__}"
+
+
+def _line_of_list(path: Path) -> tuple[int, int | None] | None:
+    """Return the line that sets PIPELINES last, and how many elements are written in its list; None: by no plain line.
+
+    The number is None if the value is not written as a list or tuple.
+    """
+    found: tuple[int, int | None] | None = None
+    for node in ast.parse(path.read_bytes()).body:
+        if not isinstance(node, ast.Assign | ast.AnnAssign):
+            continue
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if any(isinstance(one, ast.Name) and one.id == "PIPELINES" for one in targets):
+            value = node.value
+            found = node.lineno, len(value.elts) if isinstance(value, ast.List | ast.Tuple) else None
+    return found
+
+
+def _none_found(folder: Path) -> Refused:
+    """Return the refusal of a folder in which no file of declarations was found, with the files farther below."""
+    several = _names_below(folder, 1)
+    if several:
+        return Refused(
+            f"{folder} has several files pipelines.py: {', '.join(several)}",
+            data=NOTHING_DONE,
+            hint=f"name one: --pipelines {several[0]}",
+        )
+    deeper = _names_below(folder, 2)
+    nothing = f"neither {folder} nor one of its folders has a file pipelines.py"
+    if deeper:
+        project = deeper[0].partition("/")[0]
+        return Refused(
+            f"{nothing}; farther below there is {', '.join(deeper[:MOST_NAMED])}"
+            + (f" and {len(deeper) - MOST_NAMED} more" if len(deeper) > MOST_NAMED else ""),
+            data=NOTHING_DONE,
+            hint=f"run the command in the project's folder: cd {shlex.quote(project)}; or name the file: --pipelines "
+            f"{shlex.quote(deeper[0])}",
+        )
+    return Refused(
+        nothing,
+        data=NOTHING_DONE,
+        hint="run the command in the project's folder (`onlyonce init` makes one), or name the file: --pipelines "
+        "or ONLYONCE_PIPELINES",
+    )
+
+
+MOST_NAMED = 3
+"""How many files an error lists."""
+
+
+def _names_below(folder: Path, depth: int) -> list[str]:
+    return [str(path.relative_to(folder)) for path in settings.files_below(folder, depth)]
+
+
+def _file_at(named: Path) -> Path | None:
+    return named if named.is_file() else _file_of(named)
 
 
 def _file_of(named: Path) -> Path | None:

@@ -15,7 +15,16 @@ from typing import Any, Literal
 from onlyonce import settings
 from onlyonce.api import chain, ddl, messages, sinks
 from onlyonce.api import columns as api_columns
-from onlyonce.api.declaration import Several, at_option, check_name, check_one_of, declaration, declared_at, unknown
+from onlyonce.api.declaration import (
+    Several,
+    at_option,
+    at_part,
+    check_name,
+    check_one_of,
+    declaration,
+    declared_at,
+    unknown,
+)
 from onlyonce.api.joins_and_state import Join, Lookup, Stateful
 from onlyonce.api.outputs import Output
 from onlyonce.api.sinks import (
@@ -70,8 +79,7 @@ class Input:
 
     def __post_init__(self) -> None:
         if self.schema is not None:
-            ddl.check("Input", ddl.split(self.schema))
-            api_columns.check_names("Input", ddl.split(self.schema))
+            _check_schema("Input", self, self.schema)
         if self.columns and self.schema is None:
             raise Refused(
                 "Input: columns without a schema", hint="schema has the source's own columns, of which they are made"
@@ -484,9 +492,7 @@ class Pipeline:
     def __post_init__(self) -> None:
         check_name("pipeline", self.name)
         check_one_of(f"pipeline {self.name}", "mode", self.mode, MODES)
-        with at_option(self, "schema"):
-            ddl.check(f"pipeline {self.name}", split_ddl(self.schema))
-            api_columns.check_names(f"pipeline {self.name}", split_ddl(self.schema))
+        _check_schema(f"pipeline {self.name}", self, self.schema)
         columns = self.columns()
         for option, column in (*(("record_id", one) for one in self.record_id), ("event_time", self.event_time)):
             with at_option(self, option):
@@ -527,14 +533,6 @@ class Pipeline:
                 f"pipeline {self.name}: keep_log {in_words(self.keep_log)} is less than a day",
                 hint="batches of the last day are compared with their units and windows: give at least "
                 "timedelta(days=1), or leave it out",
-            )
-        if reserved := [c for c in columns if c.lower().startswith(PREFIX)]:
-            raise Refused(f"pipeline {self.name}: {', '.join(reserved)}: {PREFIX!r} is the platform's prefix")
-        plain = [c.lower() for c in columns]
-        if twice := [c for n, c in enumerate(columns) if c.lower() in plain[:n]]:
-            raise Refused(
-                f"pipeline {self.name}: column {twice[0]!r} is declared twice",
-                hint="rename one of them; Spark takes capitals and small letters for the same",
             )
         if isinstance(self.source, OneOfSeveral) != bool(self.sources):
             raise Refused(
@@ -635,6 +633,24 @@ class Pipeline:
     def lookups(self, root: Output) -> dict[str, Lookup]:
         """Return the tables for the functions of `root` and of the outputs made from it, by name."""
         return {lookup.name: lookup for o in [root, *self.made_from(root)] for lookup in o.lookups}
+
+
+def _check_schema(whose: str, made: Pipeline | Input, schema: str) -> None:
+    """Raise Refused, at its line, for a column whose type or name can't be one, or that is declared twice."""
+    before: set[str] = set()
+    for position, part in ddl.placed(schema):
+        with at_part(made, "schema", schema, position):
+            ddl.check(whose, [part])
+            api_columns.check_names(whose, [part])
+            name = ddl.named(part)[0]
+            if name.lower().startswith(PREFIX):
+                raise Refused(f"{whose}: {name}: {PREFIX!r} is the platform's prefix", hint="rename the column")
+            if name.lower() in before:
+                raise Refused(
+                    f"{whose}: column {name!r} is declared twice",
+                    hint="rename one of them; Spark takes capitals and small letters for the same",
+                )
+            before.add(name.lower())
 
 
 def split_ddl(schema: str) -> list[str]:

@@ -88,6 +88,7 @@ class Webhook(DeclaredSink):
     module = "onlyonce.sinks.outbox.sink_outbox"
     write = "post"
     is_external = True
+    one_of = ("url", "connection")
 
     # It may hold a secret, and an error may print the declaration.
     url: str | None = field(default=None, repr=False)
@@ -406,6 +407,13 @@ class Postgres(DeclaredSink):
         check_sink("Postgres", self)
         if self.table.count(".") != 1:
             raise Refused(f"Postgres: table {self.table!r} has no schema", hint="write it as 'schema.table'")
+        if '"' in self.table or "\0" in self.table or not all(part.strip() for part in self.table.split(".")):
+            alone = re.sub('["\0]', "", self.table)
+            raise Refused(
+                f"Postgres: table {self.table!r} has a quote, a NUL character or an empty name in it",
+                hint="write the names alone, 'schema.table'; onlyonce quotes them itself"
+                + (f": {alone!r}" if all(part.strip() for part in alone.split(".")) else ""),
+            )
         if self.table.split(".")[0].startswith("onlyonce"):
             raise Refused(f"Postgres: {self.table!r} is in the platform's own schema", hint="choose another schema")
         if max(ownership.POSTGRES.size(part) for part in self.table.split(".")) > ownership.POSTGRES.most:

@@ -226,6 +226,7 @@ class DeltaSource(DeclaredSource):
 
     found_by = "versions"
     is_table = in_ranges = True
+    one_of = ("path", "table")
 
     path: str | None = None
     table: str | None = None

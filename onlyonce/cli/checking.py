@@ -82,10 +82,18 @@ def check(
             *onlyonce_check.missing_inboxes(one),
             *onlyonce_check.undeliverable(one),
             *onlyonce_check.doubtful_event_times(one),
+            *onlyonce_check.names_in_quotes(one),
+            *onlyonce_check.changing_values(one, found[one.name].staged),
             *_refused_by_log(one),
         )
     ]
+    if not chosen:
+        warnings += [
+            f"{at}: the list PIPELINES is empty, so nothing runs; {load.FILL_LIST}" for at in load.empty_lists()
+        ]
     facts: dict[str, Any] = {"pipelines": len(rows)}
+    if by_place := [one.name for one in chosen if one.by_position]:
+        facts["identified by place"] = f"{', '.join(by_place)} (record_id=(): a second copy of a record is kept too)"
     if brokers := sorted({broker for one in chosen for broker in onlyonce_check.unasked_brokers(one)}):
         facts["not asked"] = f"{', '.join(brokers)} (onlyonce lag does)"
     title = "all that can be known before a run is right"

@@ -17,11 +17,15 @@ know. It is a Retryable, since it is safe to run the command again.
 from __future__ import annotations
 
 import ast
+import io
 import linecache
 import re
+import sys
 import sysconfig
+import tokenize
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -188,6 +192,15 @@ def is_users(file: str) -> bool:
     return not _is_never(file) and not file.startswith(_LIBRARY_FOLDERS)
 
 
+def of_python(named: Any) -> bool:
+    """Return whether a function or class is part of Python's own library: built in, or of its standard library."""
+    name = getattr(named, "__module__", None)
+    file = getattr(sys.modules.get(str(name)), "__file__", None)
+    if file is None:  # built in, or frozen into Python
+        return str(name).partition(".")[0] in {*sys.stdlib_module_names, "builtins"}
+    return file.startswith(_PYTHON) and "-packages/" not in file
+
+
 def _is_never(file: str) -> bool:
     """Return whether code can't be a team's: it is ours, Python's, or a library's around the functions."""
     of_python = file.startswith(_PYTHON) and "-packages/" not in file
@@ -247,6 +260,44 @@ def origin_of_caller(frame: FrameType | None) -> str | None:
 
 def lines_of_options(at: str, name: str) -> dict[str, int]:
     """Return the line of each option in the call of `name` that begins at 'file:line'; empty if it is not found."""
+    return {option: one.lineno for option, one in _options(at, name).items()}
+
+
+def line_in_option(at: str, name: str, option: str, value: str, position: int) -> int | None:
+    """Return the line that has the character at `position` of an option's string, in the call as `lines_of_options`.
+
+    The string may be written as several, one behind the other, which Python joins. Return the option's line if the
+    value is not written there as a string (a name, an f-string, an expression).
+    """
+    found = _options(at, name).get(option)
+    if found is None:
+        return None
+    node, file = found.value, at.rpartition(":")[0]
+    if not (isinstance(node, ast.Constant) and node.value == value):
+        return found.lineno
+    begin = 0
+    for first, part, written in _strings(linecache.getlines(file), node):
+        if begin <= position < begin + len(part):
+            # A string in three quotes has the lines of its value, unless an escape has made or removed one.
+            within = part[: position - begin].count("\n")
+            return first + (within if written == part.count("\n") else 0)
+        begin += len(part)
+    return found.lineno
+
+
+def _strings(lines: list[str], node: ast.Constant) -> Iterator[tuple[int, str, int]]:
+    """Yield the line, the value and the line breaks of each string that a constant is joined of."""
+    last = node.end_lineno or node.lineno
+    rest = "".join(lines[node.lineno - 1 : last])
+    with suppress(tokenize.TokenError, SyntaxError, ValueError):  # what stands behind the strings is cut off
+        for token in tokenize.generate_tokens(io.StringIO(rest).readline):
+            at = (node.lineno + token.start[0] - 1, token.start[1])
+            within = (node.lineno, node.col_offset) <= at and at < (last, node.end_col_offset or 0)
+            if token.type == tokenize.STRING and within:
+                yield at[0], ast.literal_eval(token.string), token.string.count("\n")
+
+
+def _options(at: str, name: str) -> dict[str, ast.keyword]:
     file, _, line = at.rpartition(":")
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
@@ -254,7 +305,7 @@ def lines_of_options(at: str, name: str) -> dict[str, int]:
         return {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and f"{node.lineno}" == line and _called(node.func) == name:
-            return {one.arg: one.lineno for one in node.keywords if one.arg}
+            return {one.arg: one for one in node.keywords if one.arg}
     return {}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from onlyonce import settings
-from onlyonce.api.pipeline import Output, Pipeline
+from onlyonce.api.pipeline import Files, Output, Pipeline, each_input
+from onlyonce.api.sources import Source, delimiter_of
 from onlyonce.commitlog.removals import Rejections
 from onlyonce.core import stored_names
 from onlyonce.core.batch import to_micros, to_time
 from onlyonce.core.changes import starts_over
 from onlyonce.core.frontier import Frontier, closed_until
+from onlyonce.core.line_values import Invalid, csv_cells
 from onlyonce.core.stored_names import (
     EXPIRED,
     INVALID,
@@ -218,6 +220,8 @@ def _line_numbers(file: str, ats: list[int]) -> dict[int, int]:
 
 def of_other_format(pipeline: Pipeline, rows: list[Row]) -> str:
     """Return how to declare lines that are no JSON and look like CSV; nothing for other invalid records."""
+    if pipeline.sources:
+        return ""
     lines = [row["raw"] or "" for row in rows]
     has_no_json = pipeline.source.format == "json" and bool(lines) and not any("{" in line for line in lines)
     found = next((by for by in (",", ";", "\t", "|") if all(by in line for line in lines)), None)
@@ -225,6 +229,64 @@ def of_other_format(pipeline: Pipeline, rows: list[Row]) -> str:
         return ""
     delimiter = "" if found == "," else f", delimiter={found!r}"
     return f"the lines look like CSV: format='csv'{delimiter}, and header=True if the first line has the columns' names"
+
+
+def header_in(pipeline: Pipeline, lines: Iterable[str | None]) -> str:
+    """Return that one of these invalid lines looks like a header, and how to declare it; empty if none does.
+
+    It is a line of CSV in which more than half of the values are names of declared columns, of a source without a
+    header. No record looks like that by chance.
+    """
+    views = _csv_without_header(pipeline)
+    for line in lines if views else ():
+        for view in views:
+            if line and _names_columns(view, line):
+                return f"the line {line[:MOST_SHOWN]!r} looks like the header of its file: {_as_header(view.source)}"
+    return ""
+
+
+def has_csv_without_header(pipeline: Pipeline) -> bool:
+    """Return whether a source of the pipeline reads CSV by the order of the columns."""
+    return bool(_csv_without_header(pipeline))
+
+
+def _csv_without_header(pipeline: Pipeline) -> list[Pipeline]:
+    return [one for one in each_input(pipeline) if one.source.format == "csv" and not one.source.header]
+
+
+MOST_SHOWN = 80
+"""How many characters of a line a hint shows."""
+
+
+def _names_columns(pipeline: Pipeline, line: str) -> bool:
+    try:
+        cells = csv_cells(line.strip(), delimiter_of(pipeline.source))
+    except Invalid:
+        return False
+    names = {name.strip().lower() for name in pipeline.named().values()}
+    known = sum((cell or "").strip().lower() in names for cell in cells)
+    return 2 * known > len(cells)
+
+
+def _as_header(source: Source) -> str:
+    if isinstance(source, Files):
+        return "header=True takes the first line of each file as one"
+    return (
+        f"{type(source).__name__} reads no headers, so let its files begin with a record; or read whole files by "
+        "Files(format='csv', header=True)"
+    )
+
+
+def header_read_as_record(pipeline: Pipeline, instance: str, batches: Collection[tuple[str, int]]) -> str:
+    """Return `header_in` of the invalid records of some batches of receive."""
+    wanted = pa.array({batch for _, batch in batches}, pa.int64())
+    where = of_kind(INVALID) & pc.field(OO_BATCH).isin(wanted)
+    for part in parts(instance, where, [OO_INCARNATION, OO_BATCH, OO_RAW]):
+        rows = part.to_pylist()
+        lines = (row[OO_RAW] for row in rows if (row[OO_INCARNATION], row[OO_BATCH]) in batches)
+        if found := header_in(pipeline, lines):
+            return found
+    return ""
 
 
 def after_invalid(pipeline: Pipeline, instance: str, *, invalid_lost: int | None = None) -> str:

@@ -54,7 +54,7 @@ from onlyonce.database.connect import Database, Session
 from onlyonce.database.migrate import migrate
 from onlyonce.engine import failures
 from onlyonce.failpoints import passing
-from onlyonce.records.left_out import common_reason
+from onlyonce.records.left_out import common_reason, has_csv_without_header, header_read_as_record
 from onlyonce.run.interrupts import Interrupts
 from onlyonce.sources import folders
 from onlyonce.tables import claims
@@ -326,16 +326,16 @@ LEFT_OUT = {"invalid": "can't be read as declared", "expired": "are older than t
 """The fates of records that are in no result, in words. Each has a command of its name, which shows the records."""
 
 
-def left_out(instance: str, fates: Sequence[Mapping[str, Any]], why_all: str = "") -> list[str]:
+def left_out(instance: str, fates: Sequence[Mapping[str, Any]], why: str = "") -> list[str]:
     """Return a warning for each fate that leaves records out of the results. Pure.
 
-    `why_all`: why all records are invalid, if they are.
+    `why`: what is known of the invalid records, as sentences that end with a blank.
     """
     numbers = {fate: sum(int(row.get(fate) or 0) for row in fates) for fate in LEFT_OUT}
     every = f"all {numbers['invalid']:,} of " if all_invalid(fates) else ""
     return [
         f"{fate}: {every if fate == 'invalid' else ''}{number:,}: they {LEFT_OUT[fate]}, and are in no result. "
-        f"{why_all if fate == 'invalid' else ''}`onlyonce {fate} {instance}` shows them"
+        f"{why if fate == 'invalid' else ''}`onlyonce {fate} {instance}` shows them"
         for fate, number in numbers.items()
         if number
     ]
@@ -347,9 +347,23 @@ def all_invalid(fates: Sequence[Mapping[str, Any]]) -> bool:
     return read > 0 and read == sum(int(row.get("invalid") or 0) for row in fates)
 
 
-def _why_all_invalid(database: Database, pipeline: Pipeline, instance: str, run_id: str) -> str:
-    """Return the most frequent reason why the records of a run are invalid, and where they are declared."""
+def _why_invalid(
+    database: Database, pipeline: Pipeline, instance: str, run_id: str, fates: Sequence[Mapping[str, Any]]
+) -> str:
+    """Return what is known of a run's invalid records: why all are invalid, and that one looks like a header."""
+    every = all_invalid(fates)
+    without_header = has_csv_without_header(pipeline) and any(row.get("invalid") for row in fates)
+    if not every and not without_header:
+        return ""
     batches = {(row["incarnation"], row["batch"]) for row in Views(database).rows("run_batches", run_id=run_id)}
+    header = header_read_as_record(pipeline, instance, batches) if without_header else ""
+    return (_why_all_invalid(pipeline, instance, batches) if every else "") + (
+        f"{header[0].upper()}{header[1:]}. " if header else ""
+    )
+
+
+def _why_all_invalid(pipeline: Pipeline, instance: str, batches: Collection[tuple[str, int]]) -> str:
+    """Return the most frequent reason why the records of a run are invalid, and where they are declared."""
     found = common_reason(instance, batches)
     if found is None:
         return ""
@@ -371,7 +385,7 @@ def report(
     `stopped`: by what a person has stopped it, so that input may wait; None: it ended by itself.
     """
     fates = Views(database).rows("run_fates", run_id=run_id)
-    why = _why_all_invalid(database, pipeline, instance, run_id) if all_invalid(fates) else ""
+    why = _why_invalid(database, pipeline, instance, run_id, fates)
     warnings = [*([folders.told(skipped)] if skipped else []), *left_out(instance, fates, why)]
     commits = Views(database).rows("run_commits", run_id=run_id)
     facts = {"pipeline": pipeline.name, "instance": instance, "batches": sum(f["batches"] for f in fates)}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline
 from onlyonce.cli import app
 from onlyonce.core.errors import Refused
 from onlyonce.records import left_out
@@ -135,6 +136,20 @@ def test_invalid_records_are_blocks_with_the_next_step(shop: Shop) -> None:
     assert as_json.stderr == ""
     shop.receive(("a", at(0)))
     assert "onlyonce reprocess shop --invalid" in runner.invoke(app, ["invalid", "shop"]).stderr
+
+
+def test_header_among_invalid_records_is_named(shop: Shop) -> None:
+    """Of the batches that are asked for only."""
+    csv = Pipeline(
+        name="shop", source=Files(format="csv"), schema="id string, at timestamp", record_id="id", event_time="at",
+        outputs=Output(name="o", transform="m:f", sink=Delta()),
+    )  # fmt: skip
+    first = shop.receive(("id,at", "column at is no timestamp"))
+    second = shop.receive(("7,x", "column at is no timestamp"))
+    parted = [(one.rpartition("/")[0], int(one.rpartition("/")[2])) for one in (first, second)]
+
+    assert "header=True" in left_out.header_read_as_record(csv, "shop", {parted[0]})
+    assert left_out.header_read_as_record(csv, "shop", {parted[1]}) == ""
 
 
 def test_common_reason_counts_reasons_that_differ_in_values(shop: Shop) -> None:

@@ -87,6 +87,7 @@ MISTAKES: dict[str, Mistake] = {
     "unreadable file": Mistake("PIPELINES = [", "PIPELINES = [[", f"{D}:4", "can't be loaded: SyntaxError", "correct the file"),
     "wrong path": Mistake("Files()", 'Files(inbox="/not/there")', f"{D}:5", "/not/there", "mkdir -p /not/there"),
     "import error": Mistake("import functions", "import functionz", f"{T}:1", "cannot import name 'functionz'", "module"),
+    "a function of Python's own": Mistake("FUNCTIONS:per_shop", "builtins:len", f"{D}:9", "is part of Python's own library", "define your own"),
     "wrong function": Mistake("FUNCTIONS:per_shop", "FUNCTIONS:per_shp", f"{D}:9", "'per_shp'", "did you mean"),
     "a type that the table has not": Mistake("", "", f"{D}:11", "column cents is bigint, but in ", "let the function give the table's type"),
 }  # fmt: skip
@@ -137,6 +138,20 @@ def test_a_mistake_is_told_at_its_line_before_data_is_touched(
     assert hint.startswith("  next: ")
     assert mistake.hint in hint
     assert not list((settings.data_dir("shop") / "events").rglob("*.parquet"))
+
+
+def test_header_that_is_read_as_a_record_is_told_by_run_and_invalid(platform: Platform, tmp_path: Path) -> None:
+    """Only the first line of the file is invalid, and the run says why."""
+    file, _ = write(tmp_path / "mine", "Files()", 'Files(format="csv")')
+    platform.put("shop", "a.csv", ["id,shop,at,cents", "1,x,2026-01-01T00:00:00Z,1"])
+
+    shown = run(file), runner.invoke(app, ["invalid", "shop", "--pipelines", str(file)])
+
+    for result in shown:
+        said = " ".join((result.stdout + result.stderr).split())
+        assert "the line 'id,shop,at,cents' looks like the header of its file: header=True" in said.replace(
+            "The", "the"
+        )
 
 
 EACH = (

@@ -193,12 +193,60 @@ def test_check_says_which_brokers_it_does_not_ask() -> None:
     assert check.unasked_brokers(replace(shop, source=Files())) == []
 
 
+@pytest.mark.parametrize(
+    ("sink", "written"),
+    [
+        (Postgres(table="public.shop-per minute"), 'public."shop-per minute"'),
+        (Postgres(table="Sales.order"), '"Sales"."order"'),
+        (Postgres(table="results.per_shop"), None),
+        (MySQL(table="per shop", connection="C"), "`per shop`"),
+        (MySQL(table="PerShop", connection="C"), None),
+        (Delta(table="sales.per-shop"), "sales.`per-shop`"),
+        (Delta(path="a b"), None),
+        (Iceberg(table="sales.per_shop"), None),
+    ],
+    ids=str,
+)
+def test_check_shows_a_name_that_sql_takes_only_in_quotes(sink: Any, written: str | None) -> None:
+    """As a query must write it: capitals, blanks, words of SQL. Outputs quote each name, so it is no mistake."""
+    shop = Pipeline(
+        name="p", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at",
+        outputs=Output(name="o", transform="m:f", sink=sink),
+    )  # fmt: skip
+
+    found = check.names_in_quotes(shop)
+
+    assert [f"queries as {written}, or" in line for line in found] == ([True] if written else [])
+
+
+def test_check_names_the_calls_of_a_clock_in_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At their lines, unless the rows are staged, or a batch may be written twice anyway."""
+    (tmp_path / "with_a_clock.py").write_text(
+        "from datetime import datetime\n\n\ndef f(rows):\n    return rows.filter(str(datetime.now()) > '')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    output = replace(OUTPUT, transform="with_a_clock:f")
+    shop = Pipeline(
+        name="p", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at", outputs=output
+    )
+
+    [line] = check.changing_values(shop, [])
+
+    assert line.startswith(f"{tmp_path / 'with_a_clock.py'}:5: output all: datetime.now() gives the time")
+    assert "oo_ingestion_time; or declare stable_input=True" in line
+    assert check.changing_values(shop, ["all"]) == []
+    [line] = check.changing_values(replace(shop, outputs=replace(output, reject="with_a_clock:f")), ["all"])
+    assert line.endswith("or oo_ingestion_time")
+    assert check.changing_values(replace(shop, outputs=replace(output, stable_input=True)), []) == []
+    assert check.changing_values(replace(shop, mode="at_least_once", outputs=replace(output, sink=Delta())), []) == []
+
+
 def test_a_missing_option_is_named_without_pythons_words() -> None:
     """With the declaration's name."""
     with pytest.raises(Refused, match=r"^Pipeline 'p' lacks `record_id` and `event_time`") as refused:
         Pipeline(name="p", source=Files(), schema="id string, at timestamp", outputs=OUTPUT)  # type: ignore[call-arg]
 
-    assert refused.value.hint == "add record_id=…, which has no default"
+    assert refused.value.hint.startswith("add record_id=…, which has no default: the columns whose values identify")
 
 
 def test_value_without_its_options_name_is_refused() -> None:

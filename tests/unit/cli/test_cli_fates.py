@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onlyonce.api.pipeline import Custom, Delta, DeltaSource, Files, Kafka, Output, Pipeline
+from onlyonce.api.pipeline import Custom, Delta, DeltaSource, Files, Growing, Kafka, Output, Pipeline
 from onlyonce.core.batch import to_micros, to_time
 from onlyonce.core.frontier import Frontier, is_late
 from onlyonce.core.windows import Fixed, Session, Sliding, Window, micros
@@ -129,6 +129,35 @@ def test_lines_of_another_format_are_recognised(source: Any, lines: list[str], s
 
     assert said in found
     assert bool(found) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "said"),
+    [
+        (Files(format="csv"), "id,at", "header=True takes the first line"),
+        (Files(format="csv", delimiter=";"), '"ID";at ', "header=True takes the first line"),
+        (Files(format="csv"), "id,at,more", "header=True"),
+        (Files(format="csv"), "id,2026-01-01", ""),
+        (Files(format="csv"), '"id', ""),
+        (Files(format="csv"), None, ""),
+        (Files(format="csv", header=True), "id,at", ""),
+        (Files(), "id,at", ""),
+        (Growing(format="csv"), "id,at", "Growing reads no headers"),
+        ({"a": Files(format="csv"), "b": Files()}, "id,at", "header=True takes the first line"),
+    ],
+)
+def test_header_that_was_read_as_a_record_is_recognised(source: Any, line: str | None, said: str) -> None:
+    several = {"sources": source, "id_space": "shared"} if isinstance(source, dict) else {"source": source}
+    pipeline = Pipeline(
+        name="p", **several, schema="id string, at timestamp", record_id="id", event_time="at",
+        outputs=Output(name="o", transform="m:f", sink=Delta()),
+    )  # fmt: skip
+
+    found = left_out.header_in(pipeline, ["1,2", line])
+
+    assert said in found
+    assert bool(found) == bool(said)
+    assert left_out.of_other_format(pipeline, [{"raw": None}]) == ""
 
 
 def _events(rows: list[tuple[int, Frontier]]) -> pa.RecordBatch:

@@ -4,6 +4,9 @@ is one (pyproject.toml)."""
 from __future__ import annotations
 
 import inspect
+import json
+import os
+import re
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from datetime import timedelta
@@ -12,7 +15,22 @@ from typing import Any, assert_type
 import pytest
 
 import onlyonce
-from onlyonce import Delta, Files, FileSink, Fixed, Join, Kafka, KafkaSink, Output, Pipeline, Postgres, Refused
+from onlyonce import (
+    Delta,
+    Files,
+    FileSink,
+    Fixed,
+    Join,
+    Kafka,
+    KafkaSink,
+    Output,
+    Pipeline,
+    Postgres,
+    Refused,
+    Session,
+    Sliding,
+)
+from onlyonce.api.declaration import call_of
 from tests.support import shop_transforms
 
 COUNTS = Output(
@@ -86,26 +104,35 @@ def test_nothing_in_place_of_a_value_is_refused_unless_it_is_the_default(declare
 
 HOUR = timedelta(hours=1)
 MEANT: dict[str, tuple[dict[str, Any], str, str]] = {
-    "a sink by its name": ({"sink": "delta"}, "sink='delta'): must be Delta, Postgres, ", "did you mean sink=Delta(…)"),
-    "a sink's class": ({"sink": Postgres}, "sink=Postgres): is the class itself", "write sink=Postgres(…)"),
+    "a sink by its name": ({"sink": "delta"}, "sink='delta'): must be Delta, Postgres, ", "did you mean sink=Delta()"),
+    "a sink that needs an option": (
+        {"sink": "webhook"},
+        "sink='webhook'): must be Delta",
+        "did you mean sink=Webhook(url=…)",
+    ),
+    "a sink's class": ({"sink": Postgres}, "sink=Postgres): is the class itself", "write sink=Postgres(table=…)"),
     "a length of time": ({"window": HOUR}, "must be Fixed, Sliding or Session", "window=Fixed(timedelta(hours=1))"),
     "an hour in words": ({"window": "1 hour"}, "must be Fixed, Sliding or Session", "window=Fixed(timedelta(hours=1))"),
-    "a window by its name": ({"window": "session"}, "must be Fixed, Sliding or Session", "window=Session(…)"),
-    "a source": ({"sink": Files()}, "sink=Files(…)): must be Delta", "for example sink=Delta(…)"),
+    "a window by its name": ({"window": "session"}, "must be Fixed, Sliding or Session", "window=Session(gap=…)"),
+    "a source": ({"sink": Files()}, "sink=Files(…)): must be Delta", "for example sink=Delta()"),
     "a number": ({"name": 7}, "name=7): must be a string", "for example name='7'"),
     "yes": (
         {"stable_input": "yes"},
         "stable_input='yes'): must be True or False",
         "give stable_input as True or False",
     ),
-    "none at all": ({"sink": None}, "sink=None): must be Delta, Postgres, ", "for example sink=Delta(…)"),
+    "none at all": ({"sink": None}, "sink=None): must be Delta, Postgres, ", "for example sink=Delta()"),
     "no name": ({"name": None}, "name=None): must be a string", "give name as a string"),
     "a module": (
         {"transform": inspect},
         "must be a function or class, or its import path",
         "such as transform='transforms:name'",
     ),
-    "a yes among numbers": ({"lookups": [True]}, "lookups=True): must be Lookup", "for example lookups=Lookup(…)"),
+    "a yes among numbers": (
+        {"lookups": [True]},
+        "lookups=True): must be Lookup",
+        "for example lookups=Lookup(name=…, table=…)",
+    ),
 }
 
 
@@ -115,6 +142,42 @@ def test_hint_has_what_was_probably_meant(given: dict[str, Any], what: str, hint
         Output(**dict[str, Any](name="counts", transform="m:f", sink=Delta()) | given)
     assert what in refused.value.what
     assert hint in refused.value.hint
+
+
+@pytest.mark.parametrize("declared", [*DECLARED, Fixed, Sliding, Session])
+def test_call_of_a_class_names_each_option_that_it_needs(declared: type) -> None:
+    """Those, and no others, are what a call without options lacks."""
+    options = re.findall(r"(\w+)=…", call_of(declared))
+    lacking = ""
+    try:
+        declared()
+    except (Refused, TypeError) as refused:
+        lacking = str(refused)
+
+    assert bool(options) == bool(lacking)
+    assert all(option in lacking for option in options)
+    if names := re.findall(r"`(\w+)`", lacking) or re.findall(r"'(\w+)'", lacking.partition("argument")[2]):
+        assert names == options
+
+
+@pytest.mark.parametrize(
+    "given, name",
+    [(len, "len"), (os.path.join, "join"), (json.dumps, "dumps"), (dict, "dict")],
+    ids=["built in", "of a module", "of a package", "class"],
+)
+def test_function_of_python_itself_is_refused(given: Any, name: str) -> None:
+    with pytest.raises(Refused, match=f"^Output: transform={name}: it is part of Python's own library") as refused:
+        Output(name="a", transform=given, sink=Delta())
+    assert "define your own in a module beside the declarations" in refused.value.hint
+
+
+def test_record_id_that_is_left_out_is_explained() -> None:
+    """None as well: a record may be identified by its place, which must be said."""
+    given: dict[str, Any] = {"name": "p", "source": Files(), "schema": "at timestamp", "event_time": "at"}
+    for wrong in ({}, {"record_id": None}):
+        with pytest.raises(Refused) as refused:
+            Pipeline(**given, **wrong, outputs=COUNTS)  # type: ignore[arg-type]
+        assert "() for its place in the source" in refused.value.hint
 
 
 def test_function_is_declared_by_itself_or_by_its_import_path() -> None:

@@ -117,6 +117,8 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "a write stream without a dataset": (lambda: BigQueryStream(table="t"), "BigQueryStream: table 't'", "project.dataset.table"),
     "a table without schema": (lambda: Postgres(table="total"), "'total' has no schema", "'schema.table'"),
     "a table with two dots": (lambda: Postgres(table="a.b.c"), "'a.b.c' has no schema", "'schema.table'"),
+    "a table with an empty name": (lambda: Postgres(table="public. "), "an empty name in it", "'schema.table'"),
+    "a table in quotes": (lambda: Postgres(table='"My"."Shop"'), "a quote", "quotes them itself: 'My.Shop'"),
     "a table in the platform's schema": (
         lambda: Postgres(table="onlyonce.mine"), "platform's own schema", "another schema"),
     "a table in the private schema": (

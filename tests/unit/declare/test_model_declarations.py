@@ -92,6 +92,66 @@ def test_a_folder_without_a_project_is_named(monkeypatch: pytest.MonkeyPatch, tm
         declarations.load()
 
 
+def test_projects_farther_below_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Two folders below, and no deeper; none in folders of libraries."""
+    monkeypatch.setattr(settings, "ROOT", tmp_path / "site-packages")
+    for folder in ("work/my shop/shop", "work/.venv/lib", "work/node_modules/x", "work/a/b/c"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "pipelines.py").touch()
+    monkeypatch.chdir(tmp_path / "work")
+
+    with pytest.raises(Refused, match=r"farther below there is my shop/shop/pipelines\.py\n") as refused:
+        declarations.load()
+
+    assert "cd 'my shop'; or name the file: --pipelines 'my shop/shop/pipelines.py'" in refused.value.hint
+
+
+def test_empty_list_of_pipelines_is_named_at_its_line(write: Callable[..., Path]) -> None:
+    """Loading it is no mistake: the last pipeline may have been removed."""
+    path = write(text="PIPELINES: list[object] = []\n")
+
+    assert declarations.load([path]) == {}
+    with pytest.raises(Refused, match=r"mine\.py:2: no pipeline 'shop': the list PIPELINES is empty") as refused:
+        declarations.one("shop", [path])
+    assert "PIPELINES = [Pipeline(" in refused.value.hint
+
+
+@pytest.mark.parametrize("name", ["builtins:len", "os.path:join"])
+def test_import_path_of_python_itself_is_refused(write: Callable[..., Path], name: str) -> None:
+    path = write(text="")
+    path.write_text(LINES.replace("m:f", name))
+    [output] = declarations.load([path])["p"].outputs
+
+    with pytest.raises(Refused, match=f":16: output all: the transform '{name}' is part of Python's own library"):
+        declarations.transform(output)
+
+
+SCHEMAS = {
+    "one string": ('"id string, at date_time"', 7),
+    "the second string": ('"id string, "\n            "at date_time"', 8),
+    "a type behind its name": ('"id string, at "\n            "date_time"', 7),
+    "in brackets": ('(\n            "id string, "\n            # the time\n            "at date_time"\n        )', 10),
+    "three quotes": ('"""\n            id string,\n            at date_time\n        """', 9),
+    "three quotes with an escape": ('"""id string,\\\n   at date_time"""', 7),
+    "an expression": ('"id string, " + f"at date_time"', 7),
+    "an umlaut before": ('"id string, größe long, " "at date_time"', 7),
+    "a name twice": ('"id string, at timestamp, "\n            "ID string"', 8),
+    "a name that no table has": ('"id string, at timestamp, "\n            "`x y` string"', 8),
+}
+
+
+@pytest.mark.parametrize("schema, line", SCHEMAS.values(), ids=SCHEMAS)
+def test_error_of_a_schema_names_the_line_of_the_column(write: Callable[..., Path], schema: str, line: int) -> None:
+    """Of several strings that Python joins the one that has it."""
+    path = write(text="")
+    path.write_text(re.sub(r"schema=\(.*?\n        \)", lambda _: f"schema={schema}", LINES, flags=re.DOTALL))
+
+    with pytest.raises(Refused) as refused:
+        declarations.load([path])
+
+    assert refused.value.what.startswith(f"{path}:{line}: ")
+
+
 def test_classes_may_stand_in_a_file_with_declarations(write: Callable[..., Path]) -> None:
     """Also a dataclass, which asks for its module while it is made.
 
@@ -126,8 +186,8 @@ def test_an_unknown_pipeline_is_answered_with_the_nearest(write: Callable[..., P
     "text, what, hint",
     [
         ("", "has no list PIPELINES", "PIPELINES = ["),
-        ("PIPELINES = 3\n", "has no list PIPELINES", "PIPELINES = ["),
-        ("PIPELINES = ['shop']\n", "has no list PIPELINES of its pipelines", "PIPELINES = ["),
+        ("PIPELINES = 3\n", r":2: PIPELINES is 3, and not a list of pipelines", "PIPELINES = ["),
+        ("PIPELINES = ['shop']\n", r":2: PIPELINES has 'shop' in it, which is no Pipeline", "PIPELINES = ["),
         (f"SALES = {SHOP.format(name='t').strip()}\nPIPELINE = [SALES]\n", "has no list", "PIPELINES = [SALES]"),
         (f"SALES = {SHOP.format(name='t').strip()}\nPIPELINE = SALES\n", "has no list", r"PIPELINES = [SALES]"),
         ("PIPELINES = [\n", "can't be loaded: SyntaxError: .*was never closed\n", "correct the file"),
@@ -461,7 +521,7 @@ PIPELINES = [
 @pytest.mark.parametrize(
     "right, wrong, line",
     [
-        ('"at timestamp"', '"at date_time"', 7),
+        ('"at timestamp"', '"at date_time"', 9),
         ('record_id="id"', 'record_id="it"', 11),
         ('event_time="at"', 'event_time="id_"', 12),
         ('event_time="at"', "event_tme='at'", 12),
