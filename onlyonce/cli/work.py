@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
-from onlyonce import asked, logs, settings
+from onlyonce import asked, failed_runs, logs, settings
 from onlyonce import console as onlyonce_console
 from onlyonce.api import resolve
 from onlyonce.cli import bars
@@ -40,7 +40,6 @@ from onlyonce.cli.shell import (
 )
 from onlyonce.core.errors import Refused, in_line
 from onlyonce.core.runs import Report
-from onlyonce.operate import failed_runs
 
 NO_JVM = "JAVA_GATEWAY_EXITED"
 """Spark's name for a JVM that ends as it starts. Only the JVM's own output has the cause."""

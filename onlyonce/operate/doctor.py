@@ -25,7 +25,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from sqlalchemy.exc import DBAPIError
 
-from onlyonce import logs, settings
+from onlyonce import failed_runs, logs, settings
 from onlyonce.api import load as declarations
 from onlyonce.api import pipeline as api_pipeline
 from onlyonce.api import resolve
@@ -58,7 +58,7 @@ from onlyonce.core.stuck import BegunBatch, LiveQuery
 from onlyonce.database.connect import Database, Scope
 from onlyonce.database.migrate import migrate, missing
 from onlyonce.engine.options import jar_folder
-from onlyonce.operate import failed_runs, in_use, unread
+from onlyonce.operate import in_use, unread
 from onlyonce.receive import at_least_once
 from onlyonce.sources import folders, manifest
 from onlyonce.sources.answers import Answer, ask

@@ -19,7 +19,7 @@ import pytest
 import structlog
 from typer.testing import CliRunner
 
-from onlyonce import settings
+from onlyonce import failed_runs, settings
 from onlyonce.api import load as declarations
 from onlyonce.asked import parse
 from onlyonce.catalog.merging import Crowd, Merging
@@ -28,7 +28,7 @@ from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.commitlog.units import Authorities
 from onlyonce.core import stored_names
 from onlyonce.database.connect import Database, forget_connections
-from onlyonce.operate import doctor, failed_runs
+from onlyonce.operate import doctor
 from tests.contract.shop import BUCKET, EVENTS, INSTANT, Shop, at, commit, shop
 
 __all__ = ["shop"]
