@@ -774,4 +774,27 @@ MUTANTS = (
         ),
         tests=("tests/unit/model/test_triggers.py::test_plan_tells_of_a_pane_column",),
     ),
+    Mutant(
+        "a-window-cut-unsaid",
+        "a backfill that begins inside a window does not say that this window is left out",
+        "onlyonce/core/backfill.py",
+        Replace("off_borders", "near.start != span.start", "False"),
+        tests=(
+            "tests/unit/model/outputs/test_model_backfill.py::test_time_inside_a_window_is_named_with_the_nearest_borders",
+        ),
+    ),
+    Mutant(
+        "the-clock-of-a-helper",
+        "check does not see the clock that a function of the same module reads",
+        "onlyonce/core/changing_calls.py",
+        Delete("changing_calls", "waiting.append(node.id)"),
+        tests=("tests/unit/check/test_changing_calls.py::test_calls_that_change_are_found",),
+    ),
+    Mutant(
+        "the-first-string-of-a-schema",
+        "an error of a schema of several strings names the line of the first",
+        "onlyonce/core/errors.py",
+        Replace("line_in_option", "begin <= position < begin + len(part)", "True"),
+        tests=("tests/unit/declare/test_model_declarations.py::test_error_of_a_schema_names_the_line_of_the_column",),
+    ),
 )

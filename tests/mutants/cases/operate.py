@@ -295,4 +295,32 @@ MUTANTS = (
         Replace("dags_folder", '(own, settings.ROOT / "dags")', "(settings.ROOT / 'dags',)"),
         tests=("tests/dags/test_dags_folder.py::test_an_installed_package_serves_the_dags_of_the_project[True]",),
     ),
+    Mutant(
+        "an-end-that-a-commit-followed",
+        "the doctor names the error of a run after which the pipeline has committed",
+        "onlyonce/failed_runs.py",
+        Replace("last_failed", "committed is None or committed < end.ended_at", "True"),
+        tests=("tests/contract/operate/test_doctor.py::test_doctor_names_the_error_of_the_last_run_in_the_log",),
+    ),
+    Mutant(
+        "an-error-remembered-for-ever",
+        "the error of a run at a shell stays after one that has ended well",
+        "onlyonce/failed_runs.py",
+        Delete("remembered", "_file(settings.home(), pipeline).unlink(missing_ok=True)"),
+        tests=("tests/contract/operate/test_doctor.py::test_doctor_names_the_error_of_the_last_run_at_a_shell",),
+    ),
+    Mutant(
+        "any-line-is-a-header",
+        "a record with one value that is the name of a column counts as a header",
+        "onlyonce/records/left_out.py",
+        Replace("_names_columns", "2 * known > len(cells)", "known > 0"),
+        tests=("tests/unit/cli/test_cli_fates.py::test_header_that_was_read_as_a_record_is_recognised",),
+    ),
+    Mutant(
+        "invalid-records-dropped-unsaid",
+        "drop says nothing of the invalid records that it removes",
+        "sql/statements/drop.sql",
+        ReplaceSql("rows", "coalesce(sum(t.invalid), 0)::bigint", "0::bigint"),
+        tests=("tests/contract/operate/test_drop.py::test_without_yes_it_only_says_what_goes_and_what_stays",),
+    ),
 )
