@@ -39,7 +39,7 @@ from onlyonce.api import ddl, functions, identity, load, resolve
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.messages import Kafka
 from onlyonce.api.outputs import check_rows
-from onlyonce.api.pipeline import Delta, Iceberg, MySQL, Output, Pipeline, Postgres, Sink, each_input
+from onlyonce.api.pipeline import Output, Pipeline, each_input
 from onlyonce.api.pipeline import folder as inbox_of
 from onlyonce.api.resolve import named_variables
 from onlyonce.api.sources import IN_COLUMNS, line_layout
@@ -571,22 +571,22 @@ def names_in_quotes(pipeline: Pipeline) -> list[str]:
         f"{declared_at(output.sink, 'table')}output {output.name}: SQL takes the name of its table only in quotes. "
         f"Write it in queries as {written}, or declare a name of small letters, digits and _"
         for output in pipeline.outputs
-        if (table := getattr(output.sink, "table", None)) and (written := _in_sql(output.sink, table)) != table
+        if (dialect := output.sink.sql_dialect)
+        and (table := output.sink.table)
+        and (written := _in_sql(dialect, table)) != table
     ]
 
 
-def _in_sql(sink: Sink, table: str) -> str:
+def _in_sql(dialect: str, table: str) -> str:
     """Return a table's name as it is written in SQL: the parts in quotes that need them."""
-    if isinstance(sink, Postgres):
+    if dialect == "postgresql":
         names = postgresql.dialect().identifier_preparer  # type: ignore[no-untyped-call]
         return ".".join(map(names.quote, table.split(".")))
-    if isinstance(sink, MySQL):
+    if dialect == "mysql":
         in_mysql = mysql.dialect().identifier_preparer
         plain = MYSQL_NAME.fullmatch(table) and table.lower() not in in_mysql.reserved_words
         return table if plain else in_mysql.quote_identifier(table)
-    if isinstance(sink, Delta | Iceberg):
-        return ".".join(part if SPARK_NAME.fullmatch(part) else f"`{part}`" for part in table.split("."))
-    return table
+    return ".".join(part if SPARK_NAME.fullmatch(part) else f"`{part}`" for part in table.split("."))
 
 
 def changing_values(pipeline: Pipeline, staged: Collection[str]) -> list[str]:

@@ -29,6 +29,7 @@ class DeclaredSink:
     not_in_crashtest why a crash test can't write to a copy of the target; empty if it can
     lookup_module    the module that reads a table of this kind as a lookup; empty if no lookup can
     keeps_versions   the table has its earlier versions itself, so a lookup needs no copies
+    sql_dialect      the SQL in which people query the `table`: postgresql, mysql or spark; empty if there is no table
     one_of           a declaration needs one of these options; the usual one comes first
     """
 
@@ -44,6 +45,7 @@ class DeclaredSink:
     not_in_crashtest: ClassVar[str] = ""
     lookup_module: ClassVar[str] = ""
     keeps_versions: ClassVar[bool] = False
+    sql_dialect: ClassVar[str] = ""
     one_of: ClassVar[tuple[str, ...]] = ()
 
     # Options that some kinds have. They decide results.
@@ -55,6 +57,7 @@ class DeclaredSink:
     headers: Several[str] = NONE
     names: Named = NO_FUNCTION  # the function that names files
     format: str = ""  # of its files
+    table: str | None  # its name in SQL, of a kind with an sql_dialect
 
     @property
     def kind(self) -> str:

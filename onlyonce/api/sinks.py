@@ -320,6 +320,7 @@ class Delta(DeclaredSink):
     """
 
     module = "onlyonce.sinks.delta.sink_delta"
+    sql_dialect = "spark"
     replaces_open = True
     starts_over = True
     not_in_names = " ,;{}()\n\t="
@@ -390,6 +391,7 @@ class Postgres(DeclaredSink):
     """
 
     module = "onlyonce.sinks.postgres.sink_postgres"
+    sql_dialect = "postgresql"
     database_kind = "postgresql"
     replaces_open = True
     starts_over = True
@@ -455,6 +457,7 @@ class MySQL(DeclaredSink):
     """
 
     module = "onlyonce.sinks.mysql.sink_mysql"
+    sql_dialect = "mysql"
     package = "pymysql"
     database_kind = "mysql"
     not_in_crashtest = "MySQL, and a crash test has no server of it"
@@ -504,6 +507,7 @@ class Iceberg(DeclaredSink):
     """
 
     module = "onlyonce.sinks.iceberg.sink_iceberg"
+    sql_dialect = "spark"
     package = "pyiceberg"
     not_in_crashtest = "an Iceberg catalog, and a crash test has none"
 
