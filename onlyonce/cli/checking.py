@@ -75,6 +75,7 @@ def check(
     ]
     staged = {name: one.staged for name, one in found.items()}
     tables = {"checked": rows} | staged_rows(staged, onlyonce_check.places_of_outputs(chosen))
+    refused = {one.name: _refused_by_log(one) for one in chosen}
     warnings = [
         warning
         for one in chosen
@@ -84,7 +85,7 @@ def check(
             *onlyonce_check.doubtful_event_times(one),
             *onlyonce_check.names_in_quotes(one),
             *onlyonce_check.changing_values(one, found[one.name].staged),
-            *_refused_by_log(one),
+            *refused[one.name],
         )
     ]
     if not chosen:
@@ -96,8 +97,12 @@ def check(
         facts["identified by place"] = f"{', '.join(by_place)} (record_id=(): a second copy of a record is kept too)"
     if brokers := sorted({broker for one in chosen for broker in onlyonce_check.unasked_brokers(one)}):
         facts["not asked"] = f"{', '.join(brokers)} (onlyonce lag does)"
-    title = "all that can be known before a run is right"
+    held_up = ", ".join(name for name, why in refused.items() if why)
+    title = f"what is declared is right, but no run of {held_up} begins" if held_up else ALL_RIGHT
     give(Report(title, "check", facts, tables, warnings), as_json)
+
+
+ALL_RIGHT = "all that can be known before a run is right"
 
 
 def _refused_by_log(pipeline: Pipeline) -> list[str]:

@@ -21,7 +21,8 @@ from typer.testing import CliRunner
 from onlyonce import settings
 from onlyonce.api import load as declarations
 from onlyonce.api.target_identity import targets
-from onlyonce.cli import app
+from onlyonce.check import Checked
+from onlyonce.cli import app, checking
 from onlyonce.commitlog import incarnations
 from onlyonce.commitlog.dropping import Drops, Targets
 from onlyonce.commitlog.incarnations import Declarations, Incarnations
@@ -304,6 +305,21 @@ def test_a_table_that_another_pipeline_only_declares_keeps_it_from_writing_besid
     drop.main(["shop", "--tables", "--yes"])
     Drops(lived.log.database).refuse_left("mill", [*targets(declarations.load()["mill"], "mill")])
     assert lived.log.rows("SELECT to_regclass('results.balance')::text") == [(None,)]
+
+
+def test_check_says_that_no_run_begins(
+    lived: Shop, declare: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its first line: what is declared is right, and the log has the rows that a drop has left."""
+    declare(NONE)
+    drop.main(["shop", "--yes"])
+    monkeypatch.setattr(checking, "checked", lambda *_: {"shop": Checked(asked_spark=False, wrong={}, staged={})})
+
+    result = CliRunner().invoke(app, ["check", "shop", "--pipelines", SHOP])
+
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[0] == "what is declared is right, but no run of shop begins"
+    assert "no run begins: " in result.stdout + result.stderr
 
 
 SHOP_AS = (

@@ -792,3 +792,9 @@ def test_a_check_needs_no_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
     with checking.log_if_there() as database:
         assert database is None
+
+    file = tmp_path / "pipelines.py"
+    file.write_text("import onlyonce\n\nPIPELINES = []\n")
+    result = CliRunner().invoke(app, ["check", "--pipelines", str(file)])
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, checking.ALL_RIGHT)
+    assert f"{file}:3: the list PIPELINES is empty" in " ".join((result.stdout + result.stderr).split())
