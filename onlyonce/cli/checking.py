@@ -114,7 +114,8 @@ def _refused_by_log(pipeline: Pipeline) -> list[str]:
             if database is not None:
                 check_declarations(database, pipeline, pipeline.name)
         except Refused as error:
-            return [] if resolve.needs_session(error) else [f"no run begins: {error.what}. {error.hint}"]
+            behind = "\n" if "\n" in error.what else ". "  # what differs is shown as lines
+            return [] if resolve.needs_session(error) else [f"no run begins: {error.what}{behind}{error.hint}"]
     return []
 
 
