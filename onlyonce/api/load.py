@@ -28,7 +28,7 @@ from onlyonce.api.declaration import IN_DECLARATIONS, declared_at, not_of_python
 from onlyonce.api.pipeline import DeltaSource, Output, Pipeline, target, unknown
 from onlyonce.api.resolve import check_written, named
 from onlyonce.api.sources import Files
-from onlyonce.core import errors, stored_names
+from onlyonce.core import durations, errors, stored_names
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.file_names import Naming
 from onlyonce.core.locations import Location, Url
@@ -537,6 +537,9 @@ TAKE_ARGUMENTS = {made.__name__: made for made in (Fixed, Sliding, Session, Afte
 """These classes. All other declarations name each option, and refuse a wrong one by themselves."""
 
 
+AN_HOUR = "timedelta(hours=1)"
+
+
 def _of_arguments(said: str, at: str) -> Refused | None:
     """Return the refusal of an option that one of our classes does not have or lacks; None for another error."""
     found = ARGUMENTS.match(said)
@@ -545,7 +548,10 @@ def _of_arguments(said: str, at: str) -> Refused | None:
         return None
     known = [*inspect.signature(made).parameters]
     if found["missing"]:
-        what, hint = f"lacks `{found['missing']}`", f"add {found['missing']}=…, which has no default"
+        missing = found["missing"]
+        length = durations.is_length(made, missing)
+        hint = f"add {missing}=…, which has no default" + (f": for example {missing}={AN_HOUR}" if length else "")
+        what = f"lacks `{missing}`"
     else:
         what, hint = f": unknown option {found['unknown']!r}", choose(found["unknown"], known)
     return Refused(f"{at}: {found['whose']}{' ' if found['missing'] else ''}{what}", data=NOTHING_DONE, hint=hint)
@@ -564,14 +570,25 @@ def _hint(error: Exception, path: Path) -> str:
             return f"add it to the import: from onlyonce import {error.name}"
         if error.name in FROM_PYTHON:
             return f"add the import: {FROM_PYTHON[error.name]}"
-        own = [name for name in _names_there(error) if not name.startswith("_")]
+        own = [name for name in errors.names_at(error) if not name.startswith("_")]
         return f"{did_you_mean(near(str(error.name), [*known, *own]))}define it in the file, or import it"
     asked = re.search(r"cannot import name '(\w+)' from 'onlyonce'", str(error))
     if isinstance(error, ImportError) and asked:
         return f"{did_you_mean(near(asked[1], sys.modules['onlyonce'].__all__))}correct the import"
+    if isinstance(error, KeyError) and errors.is_of_environment(error):
+        return (
+            f"set the environment variable {error.args[0]} wherever onlyonce and Airflow run; or give a default: "
+            f"os.environ.get({error.args[0]!r}, …)"
+        )
+    if uncalled := re.match(r"(\w+)\(\) missing \d+ required positional arguments?: ", str(error)):
+        return f"a function is given without parentheses: {uncalled[1]}. If it is to be called, give its arguments"
+    if wrong := re.match(r"'(\w+)' is an invalid keyword argument for __new__", str(error)):
+        return f"{did_you_mean(near(wrong[1], LENGTHS))}a timedelta takes {', '.join(LENGTHS)}"
     return "correct the file"
 
 
+LENGTHS = ("weeks", "days", "hours", "minutes", "seconds", "milliseconds", "microseconds")
+"""What `timedelta` takes."""
 FROM_PYTHON = {
     "timedelta": "from datetime import timedelta",
     "datetime": "from datetime import datetime",
@@ -580,14 +597,6 @@ FROM_PYTHON = {
     "os": "import os",
 }
 """The import of each name that declarations take from Python's own library."""
-
-
-def _names_there(error: Exception) -> list[str]:
-    """Return the names that the failing line could use."""
-    at = error.__traceback__
-    while at and at.tb_next:
-        at = at.tb_next
-    return [*at.tb_frame.f_globals] if at else []
 
 
 def _source(function: Callable[..., Any]) -> str:

@@ -13,6 +13,8 @@ from onlyonce.core.errors import Refused
 
 _TEXT = re.compile(r"\s*(\d+)\s*(s|m|h|d|w)(?:ec|econd|in|inute|our|ay|eek)?s?\s*", re.IGNORECASE)
 _NOTHING_GIVEN = timedelta(0)
+_MOST_SECONDS = 10 * 365 * 86_400
+"""A greater number is no length of time in seconds."""
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _WORDS = ("day", "hour", "minute", "second", "millisecond", "microsecond")
 _STORED = re.compile(r"(?:(-?\d+) days?, )?(\d+):(\d\d):(\d\d)(?:\.(\d{6}))?")
@@ -73,8 +75,15 @@ def meant(value: object) -> str | None:
     """Return the Python of the length of time that a value is or probably stands for (`1 hour`, `10m`), or None."""
     if isinstance(value, timedelta):
         return in_source(value)
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return in_source(timedelta(seconds=value)) if value < _MOST_SECONDS else None
     found = _TEXT.fullmatch(str(value))
     return f"timedelta({_UNITS[found[2].lower()]}={int(found[1])})" if found else None
+
+
+def is_length(made: type, option: str) -> bool:
+    """Return whether an option of a dataclass is a length of time."""
+    return option in _lengths(made)
 
 
 @cache

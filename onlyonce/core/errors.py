@@ -19,6 +19,7 @@ from __future__ import annotations
 import ast
 import io
 import linecache
+import os
 import re
 import sys
 import sysconfig
@@ -221,6 +222,20 @@ def origin_in_python(error: BaseException) -> str | None:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     return _innermost([(one.filename, one.lineno or 0) for one in traceback.extract_tb(error.__traceback__)])
+
+
+def names_at(error: BaseException) -> list[str]:
+    """Return the names that the failing line could use, without Python's own."""
+    at = error.__traceback__
+    while at and at.tb_next:
+        at = at.tb_next
+    return [*at.tb_frame.f_locals, *at.tb_frame.f_globals] if at else []
+
+
+def is_of_environment(error: KeyError) -> bool:
+    """Return whether an error is that of `os.environ[…]`: an environment variable is not set."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and frames[-1].name == "__getitem__" and frames[-1].filename in (os.__file__, "<frozen os>")
 
 
 def raised_by_user(error: BaseException) -> bool:

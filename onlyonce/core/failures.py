@@ -6,6 +6,7 @@ store is recognised for every client: obstore, delta-rs, Arrow or Hadoop.
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Iterable, Sequence
 from types import ModuleType
@@ -31,6 +32,8 @@ _SEED = re.compile(r"\(-?\d{12,}\)")
 """The seed that Spark chose for `rand()`."""
 _OF_DATA = re.compile(r"SQLSTATE: 22\w{3}")
 """SQLSTATE class 22 of the SQL standard: a value that an expression can't take."""
+_ASKS_FOR_ROWS = "Queries with streaming sources must be executed with writeStream.start"
+"""What Spark says of an action, such as `collect()`, on the records of a stream."""
 FIX = "fix the function; a retry gives the same error"
 
 
@@ -52,18 +55,35 @@ def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: 
             "(withColumn): the output's rows are then stored before they are written (stable_input)",
         )
     if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
-        close = near(str(error.name), dir(error.obj))
-        return Refused(f"{where}{whose} fails: {text}", data=data, hint=f"{did_you_mean(close)}{FIX}")
+        return Refused(f"{where}{whose} fails: {text}", data=data, hint=f"{_similar(error)}{FIX}")
+    if _ASKS_FOR_ROWS in text:
+        return Refused(
+            f"{where}{whose} asks for its rows",
+            data=data,
+            hint="a function returns a DataFrame that describes its rows, and does not read them: leave out collect(), "
+            "count(), show(), toPandas() and writes. A number of rows is an aggregate: groupBy(…).agg(F.count(…))",
+        )
     missing, known = missing_column(text, list(columns))
     if missing is None:
         told = (text.strip().splitlines() or [""])[0][:500]
-        return Refused(f"{where}{whose} fails: {type(error).__name__}: {told}", data=data, hint=FIX)
+        return Refused(
+            f"{where}{whose} fails: {type(error).__name__}: {told}", data=data, hint=f"{_similar(error)}{FIX}"
+        )
     close = near(missing, known, 0.4) or next(iter(known), None)
     return Refused(
         f"{where}{whose} asks for the column {missing!r}, which is not there",
         data=data,
         hint=f"{did_you_mean(close)}choose one of: {', '.join(known)}",
     )
+
+
+def _similar(error: BaseException) -> str:
+    """Return the beginning of a hint that proposes a name for one that Python does not know; else nothing."""
+    if isinstance(error, AttributeError) and error.obj is not None:
+        return did_you_mean(near(str(error.name), dir(error.obj)))
+    if isinstance(error, NameError) and error.name:
+        return did_you_mean(near(error.name, [*errors.names_at(error), *dir(builtins)]))
+    return ""
 
 
 def missing_column(text: str, columns: list[str]) -> tuple[str | None, list[str]]:

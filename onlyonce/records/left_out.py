@@ -6,9 +6,10 @@ one task of receive have the same frontier, so there are few.
 
 from __future__ import annotations
 
+import functools
+import operator
 import os
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
@@ -278,14 +279,12 @@ def _as_header(source: Source) -> str:
 
 
 def header_read_as_record(pipeline: Pipeline, instance: str, batches: Collection[tuple[str, int]]) -> str:
-    """Return `header_in` of the invalid records of some batches of receive."""
-    wanted = pa.array({batch for _, batch in batches}, pa.int64())
-    where = of_kind(INVALID) & pc.field(OO_BATCH).isin(wanted)
-    for part in parts(instance, where, [OO_INCARNATION, OO_BATCH, OO_RAW]):
-        rows = part.to_pylist()
-        lines = (row[OO_RAW] for row in rows if (row[OO_INCARNATION], row[OO_BATCH]) in batches)
-        if found := header_in(pipeline, lines):
-            return found
+    """Return `header_in` of the invalid records of some batches of receive, which are (incarnation, batch id)."""
+    if batches:
+        where = of_kind(INVALID) & _in_batches(batches)
+        for part in parts(instance, where, [OO_INCARNATION, OO_BATCH, OO_RAW]):
+            if found := header_in(pipeline, part[OO_RAW].to_pylist()):
+                return found
     return ""
 
 
@@ -321,21 +320,39 @@ def common_reason(instance: str, batches: Collection[tuple[str, int]]) -> tuple[
 
     Reasons that differ only in their values count as one. Return None if no record of the batches is invalid.
     """
-    wanted = pa.array({batch for _, batch in batches}, pa.int64())
-    examples: dict[str, str] = {}
-    counts = Counter[str]()
-    for part in parts(
-        instance, of_kind(INVALID) & pc.field(OO_BATCH).isin(wanted), [OO_INCARNATION, OO_BATCH, OO_REASON]
-    ):
-        for row in part.to_pylist():
-            if (row[OO_INCARNATION], row[OO_BATCH]) in batches:
-                kind = row[OO_REASON].partition(": ")[0]
-                counts[kind] += 1
-                examples[kind] = min(examples.get(kind, row[OO_REASON]), row[OO_REASON])
-    if not counts:
+    if not batches:
         return None
-    kind = min(counts, key=lambda one: (-counts[one], one))
-    return examples[kind], counts[kind]
+    found = [
+        _by_kind(part[OO_REASON], part[OO_REASON], None)
+        for part in parts(instance, of_kind(INVALID) & _in_batches(batches), [OO_INCARNATION, OO_BATCH, OO_REASON])
+    ]
+    if not found:
+        return None
+    kinds = pa.concat_tables(found)
+    sums = _by_kind(kinds["kind"], kinds["example"], kinds["count"])
+    [first] = sums.sort_by([("count", "descending"), ("kind", "ascending")]).slice(0, 1).to_pylist()
+    return first["example"], first["count"]
+
+
+def _in_batches(batches: Collection[tuple[str, int]]) -> pc.Expression:
+    """Return the condition of rows of some batches, which are (incarnation, batch id)."""
+    return functools.reduce(
+        operator.or_,
+        (
+            (pc.field(OO_INCARNATION) == name)
+            & pc.field(OO_BATCH).isin(pa.array([batch for of, batch in batches if of == name], pa.int64()))
+            for name in sorted({of for of, _ in batches})
+        ),
+    )
+
+
+def _by_kind(reasons: pa.Array, examples: pa.Array, counts: pa.Array | None) -> pa.Table:
+    """Return kind, example and count of reasons: a kind is what precedes the first colon and blank."""
+    kinds = pc.list_element(pc.split_pattern(reasons, ": ", max_splits=1), 0)
+    counted = pa.repeat(1, len(reasons)) if counts is None else counts
+    table = pa.table({"kind": kinds, "example": examples, "count": counted})
+    found = table.group_by("kind").aggregate([("example", "min"), ("count", "sum")])
+    return found.rename_columns({"example_min": "example", "count_sum": "count"})
 
 
 def expired(pipeline: Pipeline, instance: str, limit: int) -> tuple[int, list[Row]]:

@@ -350,25 +350,22 @@ def all_invalid(fates: Sequence[Mapping[str, Any]]) -> bool:
 def _why_invalid(
     database: Database, pipeline: Pipeline, instance: str, run_id: str, fates: Sequence[Mapping[str, Any]]
 ) -> str:
-    """Return what is known of a run's invalid records: why all are invalid, and that one looks like a header."""
-    every = all_invalid(fates)
-    without_header = has_csv_without_header(pipeline) and any(row.get("invalid") for row in fates)
-    if not every and not without_header:
+    """Return what is known of a run's invalid records, as sentences.
+
+    They are the most frequent reason; the place of the declaration, if all records are invalid; and that a record looks
+    like a header.
+    """
+    if not any(row.get("invalid") for row in fates):
         return ""
     batches = {(row["incarnation"], row["batch"]) for row in Views(database).rows("run_batches", run_id=run_id)}
-    header = header_read_as_record(pipeline, instance, batches) if without_header else ""
-    return (_why_all_invalid(pipeline, instance, batches) if every else "") + (
-        f"{header[0].upper()}{header[1:]}. " if header else ""
-    )
-
-
-def _why_all_invalid(pipeline: Pipeline, instance: str, batches: Collection[tuple[str, int]]) -> str:
-    """Return the most frequent reason why the records of a run are invalid, and where they are declared."""
-    found = common_reason(instance, batches)
-    if found is None:
-        return ""
-    at = declared_at(pipeline).removesuffix(": ")
-    return f"The most frequent reason ({found[1]:,}): {found[0]}. {f'They are declared at {at}. ' if at else ''}"
+    said = []
+    if found := common_reason(instance, batches):
+        said.append(f"The most frequent reason ({found[1]:,}): {found[0]}")
+    if all_invalid(fates) and (at := declared_at(pipeline).removesuffix(": ")):
+        said.append(f"They are declared at {at}")
+    if has_csv_without_header(pipeline) and (header := header_read_as_record(pipeline, instance, batches)):
+        said.append(f"{header[0].upper()}{header[1:]}")
+    return "".join(f"{one}{'' if one.endswith('?') else '.'} " for one in said)
 
 
 def report(

@@ -40,7 +40,7 @@ MUTANTS = (
         "reasons-by-their-values",
         "reasons that differ in the value of their record alone count as several, so a rarer one is named",
         "onlyonce/records/left_out.py",
-        Replace("common_reason", 'row[OO_REASON].partition(": ")[0]', "row[OO_REASON]"),
+        Replace("_by_kind", 'pc.list_element(pc.split_pattern(reasons, ": ", max_splits=1), 0)', "reasons"),
         tests=("tests/contract/cli/test_trace.py::test_common_reason_counts_reasons_that_differ_in_values",),
     ),
     Mutant(

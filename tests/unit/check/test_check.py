@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,36 @@ def test_a_missing_column_is_named_with_the_nearest() -> None:
         found = failures.error_of_code("output all: m:f", ValueError(text), ["id", "cents"], "/team/mine.py:3")
         assert found.what == "/team/mine.py:3: output all: m:f asks for the column 'cent', which is not there"
         assert found.hint.startswith("did you mean 'cents'?")
+
+
+@pytest.mark.parametrize(
+    "fail, what, hint",
+    [
+        (lambda recods: records, "NameError: name 'records' is not defined", "did you mean 'recods'? fix the"),  # type: ignore[name-defined] # noqa: F821
+        (lambda name: name.uper(), "AttributeError: 'str' object has no attribute 'uper'", "did you mean 'upper'? fix the"),
+        (lambda _: 1 / 0, "ZeroDivisionError: division by zero", "fix the"),
+    ],
+    ids=["a name", "an attribute", "another error"],
+)  # fmt: skip
+def test_misspelt_name_in_a_function_gets_the_nearest(fail: Callable[[str], Any], what: str, hint: str) -> None:
+    """The names are those of the line that fails, and those of the object."""
+    with pytest.raises((NameError, AttributeError, ArithmeticError)) as error:
+        fail("shop")
+
+    found = failures.error_of_code("output all: m:f", error.value, ["id"])
+
+    assert found.what.endswith(f"output all: m:f fails: {what}")
+    assert found.hint.startswith(hint)
+
+
+def test_action_in_a_function_is_named() -> None:
+    """A stream's rows can't be asked for, whatever the action."""
+    text = "Queries with streaming sources must be executed with writeStream.start(), or from a streaming table"
+
+    found = failures.error_of_code("output all: m:f", ValueError(text), ["id"])
+
+    assert found.what == "output all: m:f asks for its rows"
+    assert "leave out collect()" in found.hint
 
 
 def test_column_that_no_delta_table_can_have_is_refused() -> None:

@@ -23,12 +23,12 @@ HOUR = timedelta(hours=1)
     [
         (Fixed, {"size": "1 hour"}, "Fixed(size='1 hour')", "did you mean size=timedelta(hours=1)"),
         (Fixed, {"size": HOUR, "offset": "10m"}, "Fixed(offset='10m')", "did you mean offset=timedelta(minutes=10)"),
-        (Sliding, {"size": HOUR, "slide": 600}, "Sliding(slide=600)", "for example slide=timedelta("),
+        (Sliding, {"size": HOUR, "slide": 600}, "Sliding(slide=600)", "did you mean slide=timedelta(minutes=10)"),
         (Session, {"gap": None}, "Session(gap=None)", "for example gap=timedelta("),
         (AfterTime, {"time": "30 s"}, "AfterTime(time='30 s')", "did you mean time=timedelta(seconds=30)"),
         (Output, {"watermark_delay": "2 days"}, "Output(watermark_delay='2 days')", "did you mean watermark_delay=timedelta(days=2)"),
         (Pipeline, {"max_ahead": None}, "Pipeline(max_ahead=None)", "for example max_ahead=timedelta("),
-        (Webhook, {"timeout": 30}, "Webhook(timeout=30)", "for example timeout=timedelta("),
+        (Webhook, {"timeout": 30}, "Webhook(timeout=30)", "did you mean timeout=timedelta(seconds=30)"),
     ],
 )  # fmt: skip
 def test_another_value_than_a_timedelta_is_refused_by_name(
