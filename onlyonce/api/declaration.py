@@ -369,4 +369,4 @@ def check_name(kind: str, name: str) -> None:
 def check_one_of(whose: str, option: str, value: str, known: tuple[str, ...]) -> None:
     """Raise Refused for a value that the option does not have, with the most similar one."""
     if value not in known:
-        raise Refused(f"{whose}: {option}={value!r}", hint=choose(str(value), known))
+        raise Refused(f"{whose}: {option}={value!r} is not a value of this option", hint=choose(str(value), known))

@@ -271,7 +271,10 @@ class Kafka(DeclaredSource):
         check_one_of("Kafka", "isolation", self.isolation, ISOLATION)
         check_one_of("Kafka", "on_loss", self.on_loss, ON_LOSS)
         if not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", self.topic):
-            raise Refused(f"Kafka: topic {self.topic!r}", hint="one topic: letters, digits, '.', '_' and '-'")
+            raise Refused(
+                f"Kafka: topic {self.topic!r} is not a name of a topic",
+                hint="one topic: letters, digits, '.', '_' and '-'",
+            )
         if not self.servers.strip():
             raise Refused("Kafka: servers is empty", hint="'host:port,host:port' of the brokers to ask first")
         if isinstance(self.start, datetime):

@@ -223,7 +223,9 @@ class KafkaSink(DeclaredSink):
     def __post_init__(self) -> None:
         for name in (self.topic, self.units):
             if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name) or name in (".", ".."):
-                raise Refused(f"KafkaSink: topic {name!r}", hint="letters, digits and . _ -; at most 249")
+                raise Refused(
+                    f"KafkaSink: topic {name!r} is not a name of a topic", hint="letters, digits and . _ -; at most 249"
+                )
         if self.units == self.topic:
             raise Refused(
                 "KafkaSink: units_topic is the topic itself", hint="units need a compacted topic of their own"
@@ -283,7 +285,9 @@ Sent = Webhook | BigQuery | BigQueryStream | KafkaSink | CustomSink
 
 def _check_table(kind: str, table: str) -> None:
     if not re.fullmatch(r"[\w:.-]+\.\w+\.[\w-]+", table):
-        raise Refused(f"{kind}: table {table!r}", hint="write it as 'project.dataset.table'")
+        raise Refused(
+            f"{kind}: table {table!r} is not a name of three parts", hint="write it as 'project.dataset.table'"
+        )
 
 
 def _check_delivery(kind: str, sink: Webhook | BigQuery) -> None:
@@ -474,8 +478,8 @@ class MySQL(DeclaredSink):
         check_sink("MySQL", self)
         if not re.fullmatch(r"[^./\\\0]{1,64}", self.table) or self.table != self.table.strip():
             raise Refused(
-                f"MySQL: table {self.table!r}",
-                hint="the name alone, of at most 64 characters: the URL names the database",
+                f"MySQL: table {self.table!r} is not the name of a table alone",
+                hint="write the name alone, of at most 64 characters: the URL names the database",
             )
         # A temporary table of a unit, `oo_…`, would hide a table of that name.
         if self.table.lower().startswith(("onlyonce_", "oo_")):

@@ -32,7 +32,7 @@ def check_start(whose: str, start: object, *, times: bool = True) -> None:
         return
     if not isinstance(start, datetime) or not times:
         others = ", or a datetime with its zone" if times else ""
-        raise Refused(f"{whose}: start={start!r}", hint=f"'earliest' or 'latest'{others}")
+        raise Refused(f"{whose}: start={start!r} is not a start", hint=f"'earliest' or 'latest'{others}")
     if start.tzinfo is None:
         raise Refused(f"{whose}: the start {start} has no time zone", hint="datetime(2026, 1, 1, tzinfo=UTC)")
 
