@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -30,6 +30,7 @@ from onlyonce.cli.shell import (
     there,
 )
 from onlyonce.cli.work import quiet, watched, with_modules
+from onlyonce.core import changes
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.runs import Report, refusal
 from onlyonce.core.unrepeatable import staged_rows
@@ -75,7 +76,7 @@ def check(
     ]
     staged = {name: one.staged for name, one in found.items()}
     tables = {"checked": rows} | staged_rows(staged, onlyonce_check.places_of_outputs(chosen))
-    refused = {one.name: _refused_by_log(one) for one in chosen}
+    by_log = {one.name: _by_log(one) for one in chosen}
     warnings = [
         warning
         for one in chosen
@@ -85,7 +86,7 @@ def check(
             *onlyonce_check.doubtful_event_times(one),
             *onlyonce_check.names_in_quotes(one),
             *onlyonce_check.changing_values(one, found[one.name].staged),
-            *refused[one.name],
+            *by_log[one.name].warnings,
         )
     ]
     if not chosen:
@@ -97,7 +98,7 @@ def check(
         facts["identified by place"] = f"{', '.join(by_place)} (record_id=(): a second copy of a record is kept too)"
     if brokers := sorted({broker for one in chosen for broker in onlyonce_check.unasked_brokers(one)}):
         facts["not asked"] = f"{', '.join(brokers)} (onlyonce lag does)"
-    held_up = ", ".join(name for name, why in refused.items() if why)
+    held_up = ", ".join(name for name, said in by_log.items() if said.refuses)
     title = f"what is declared is right, but no run of {held_up} begins" if held_up else ALL_RIGHT
     give(Report(title, "check", facts, tables, warnings), as_json)
 
@@ -105,18 +106,28 @@ def check(
 ALL_RIGHT = "all that can be known before a run is right"
 
 
-def _refused_by_log(pipeline: Pipeline) -> list[str]:
-    """Return why no run of a pipeline begins as it is declared now, by what the log says of earlier runs."""
+class ByLog(NamedTuple):
+    """What the log says of a pipeline as it is declared now.
+
+    refuses    whether no run begins, which is the only warning then
+    warnings   also: what has changed so that results of before and after stand next to each other
+    """
+
+    refuses: bool
+    warnings: list[str]
+
+
+def _by_log(pipeline: Pipeline) -> ByLog:
     from onlyonce.context import check_declarations
 
     with log_if_there() as database:
         try:
-            if database is not None:
-                check_declarations(database, pipeline, pipeline.name)
+            changed = check_declarations(database, pipeline, pipeline.name) if database is not None else []
         except Refused as error:
             behind = "\n" if "\n" in error.what else ". "  # what differs is shown as lines
-            return [] if resolve.needs_session(error) else [f"no run begins: {error.what}{behind}{error.hint}"]
-    return []
+            known = not resolve.needs_session(error)
+            return ByLog(known, [f"no run begins: {error.what}{behind}{error.hint}"] if known else [])
+    return ByLog(False, [changes.warning(pipeline.name, one) for one in changed])
 
 
 @contextmanager

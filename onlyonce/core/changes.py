@@ -258,7 +258,7 @@ def check_goes_on(query: str, incarnation: str, found: list[Change], *, invalid_
         _has_changed(first, incarnation),
         data="nothing was read or written"
         if invalid_lost is not None and by_name
-        else f"nothing was read or written. {first.why}",
+        else f"nothing was read or written. {_sentence(first.why)}",
         hint=_other_name(pipeline, invalid_lost)
         if by_name
         else f"`onlyonce plan {pipeline}` says what it needs; with --yes it does it",
@@ -273,9 +273,13 @@ def check_next_incarnation(incarnation: str, found: list[Change], *, invalid_los
     if renamed := needing_a_name(found):
         raise Refused(
             _has_changed(renamed[0], incarnation),
-            data=f"nothing was changed; the target would have rows of both declarations. {renamed[0].why}",
+            data=f"nothing was changed; the target would have rows of both declarations. {_sentence(renamed[0].why)}",
             hint=_other_name(incarnation.split("/")[0], invalid_lost),
         )
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def mixes(change: Change) -> bool:
@@ -284,6 +288,11 @@ def mixes(change: Change) -> bool:
         ("receive", "record_id"),
         ("receive", "id_space"),
     )
+
+
+def warning(pipeline: str, change: Change) -> str:
+    """Return the warning for a change that `mixes`."""
+    return f"{change.part} of {pipeline} has changed: {change.why}. `onlyonce plan {pipeline}` says what it needs"
 
 
 def _has_changed(change: Change, incarnation: str) -> str:

@@ -32,7 +32,7 @@ from onlyonce.commitlog.health import Views
 from onlyonce.commitlog.incarnations import Incarnations, SourceBatches
 from onlyonce.commitlog.outbox import OutboxRows
 from onlyonce.commitlog.units import Authorities
-from onlyonce.core import stored_names
+from onlyonce.core import changes, stored_names
 from onlyonce.core.batch import to_time
 from onlyonce.core.changes import Change
 from onlyonce.core.errors import DatabaseAway, OnlyonceError, Refused, Superseded
@@ -546,10 +546,7 @@ def _before_spark(pipeline: Pipeline, instance: str, database: Database) -> dict
 
 def _warn(pipeline: Pipeline, changed: list[Change]) -> None:
     for change in changed:
-        log.warning(
-            f"{change.part} of {pipeline.name} has changed",
-            what=f"{change.why}. onlyonce plan {pipeline.name} says what it needs",
-        )
+        log.warning(changes.warning(pipeline.name, change))
 
 
 def _refused(pipeline: Pipeline, wrong: Mapping[str, BaseException]) -> dict[str, OnlyonceError]:

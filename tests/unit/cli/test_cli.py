@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -21,8 +22,10 @@ from typer.testing import CliRunner
 
 from onlyonce import asked, console, settings
 from onlyonce.asked import parse
+from onlyonce.check import Checked
 from onlyonce.cli import app, checking, operate, shell, work
 from onlyonce.core import errors
+from onlyonce.core.changes import Change, Need
 from onlyonce.core.runs import Report
 from onlyonce.database import statements
 from onlyonce.operate import audit, gc
@@ -798,3 +801,18 @@ def test_a_check_needs_no_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     result = CliRunner().invoke(app, ["check", "--pipelines", str(file)])
     assert (result.exit_code, result.stdout.splitlines()[0]) == (0, checking.ALL_RIGHT)
     assert f"{file}:3: the list PIPELINES is empty" in " ".join((result.stdout + result.stderr).split())
+
+
+def test_check_warns_of_changes_that_mix_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a run does: no run is held up by them."""
+    change = Change("per_shop", "target", "a", "b", Need.BACKFILL, "the new target gets windows from now on")
+    monkeypatch.setattr(checking, "checked", lambda *_: {"shop": Checked(asked_spark=False, wrong={}, staged={})})
+    monkeypatch.setattr(checking, "log_if_there", lambda: nullcontext(object()))
+    monkeypatch.setattr("onlyonce.context.check_declarations", lambda *_: [change])
+
+    result = CliRunner().invoke(app, ["check", "shop", "--pipelines", "tests/support/shop.py"])
+
+    assert result.stdout.splitlines()[0] == checking.ALL_RIGHT
+    assert "target of shop has changed: the new target gets windows from now on. `onlyonce plan shop`" in " ".join(
+        (result.stdout + result.stderr).split()
+    )
