@@ -7,6 +7,7 @@ its secrets. Spark, Airflow and emulators have their own. A process that we star
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -55,3 +56,15 @@ def within(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def advice_if_not_set(error: KeyError) -> str:
+    """Return what to do about an environment variable that a user's `os.environ[…]` asks for; empty for another key."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames or frames[-1].name != "__getitem__" or frames[-1].filename not in (os.__file__, "<frozen os>"):
+        return ""
+    name = error.args[0]
+    return (
+        f"set the environment variable {name} wherever onlyonce and Airflow run; or give a default: "
+        f"os.environ.get({name!r}, …)"
+    )

@@ -48,7 +48,9 @@ TYPES = (
     "geography",
 )
 PARTS = {"array": 1, "map": 2}
-WITH_LENGTH = ("char", "varchar")
+WITH_LENGTH = ("char", "character", "varchar")
+DECIMALS = ("decimal", "dec", "numeric")
+MOST_DIGITS = 38
 OTHER_NAMES = {
     "text": "string",
     "str": "string",
@@ -133,12 +135,14 @@ def _check(column: str, kind: str) -> None:
             data="nothing was read or written",
             hint=did_you_mean(close).rstrip() or f"choose one of: {', '.join(TYPES)}",
         )
-    if name in WITH_LENGTH and not found[2]:
+    if name in WITH_LENGTH:
         raise Refused(
-            f"{column} has the type {kind.strip()!r}, which needs a length",
+            f"{column} has the type {kind.strip()!r}, and the strings of records have no length",
             data="nothing was read or written",
-            hint=f"did you mean 'string'? Or write {name}(20)",
+            hint="did you mean 'string'?",
         )
+    if name in DECIMALS and found[2] == "(":
+        _check_digits(column, kind.strip(), found[3])
     if (more := _COLUMN.match(found[4])) and more[2].lower() in TYPES and more[1].lower() not in AFTER_A_TYPE:
         raise Refused(
             f"{column} is followed by {more[0].strip()!r} without a comma",
@@ -152,6 +156,18 @@ def _check(column: str, kind: str) -> None:
             raise Refused(f"{column}: {kind.strip()!r}", hint=f"{name} has {PARTS[name]} types in its brackets")
     elif name in (*PARTS, "struct"):
         raise Refused(f"{column}: {kind.strip()!r} does not say of what", hint=f"write it as '{name}<…>'")
+
+
+def _check_digits(column: str, kind: str, given: str) -> None:
+    digits = [int(one) for one in given.split(",") if one.strip().isdigit()]
+    whole, behind = (*digits, 0)[:2] if digits else (0, 0)
+    if not 1 <= whole <= MOST_DIGITS or behind > whole:
+        raise Refused(
+            f"{column} has the type {kind!r}: a decimal has 1 to {MOST_DIGITS} digits, and no more of them behind the "
+            "point",
+            data="nothing was read or written",
+            hint=f"for example decimal({MOST_DIGITS},{min(behind, MOST_DIGITS)})",
+        )
 
 
 def fields(kind: str) -> Iterator[str]:

@@ -240,6 +240,8 @@ def _meant(made: type, option: str, value: Any, names: tuple[str, ...]) -> str:
         )
     if "a string" in names and isinstance(value, int | float | os.PathLike):
         return f"for example {option}={str(value)!r}"
+    if "a string" in names and isinstance(value, tuple) and all(isinstance(part, str) for part in value) and value:
+        return "take out the commas between its strings: Python joins strings that only follow one another"
     if value is None and option in MEANS:
         return f"give {MEANS[option]}"
     return f"give {option} as {_listed(names)}" + (", or leave it out" if hasattr(made, option) else "")
@@ -357,12 +359,18 @@ def unknown(kind: str, name: str, known: list[str]) -> Refused:
     return Refused(f"no {kind} {name!r}", data="nothing was read or written", hint=hint)
 
 
+def _as_name(given: str) -> str | None:
+    """Return a name that is like the given one; None if there is none."""
+    found = re.sub(r"[^a-z0-9]+", "_", given.lower()).strip("_")
+    return found if NAME.fullmatch(found) else None
+
+
 def check_name(kind: str, name: str) -> None:
     """Raise Refused for a name that can't be used in SQL, in a path and in a DAG's id."""
     if not NAME.fullmatch(name):
         raise Refused(
             f"{kind} name {name!r} can't be one",
-            hint="a word in lower case: letters, digits, _; at most 41; a letter first",
+            hint=f"{did_you_mean(_as_name(name))}a word in lower case: letters, digits, _; at most 41; a letter first",
         )
 
 

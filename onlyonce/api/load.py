@@ -20,7 +20,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from onlyonce import settings
+from onlyonce import environment, settings
 from onlyonce.api import functions as api_functions
 from onlyonce.api import identity, target_identity
 from onlyonce.api import pipeline as api_pipeline
@@ -178,17 +178,29 @@ def load(files: list[Path] | None = None) -> dict[str, Pipeline]:
     for path in files or settings.pipeline_files():
         for pipeline in _pipelines_of(path):
             if pipeline.name in found:
-                raise Refused(
-                    f"{declared_at(pipeline) or f'{path}: '}a second pipeline is named {pipeline.name!r}",
-                    data=NOTHING_DONE,
-                    hint="rename one of them",
-                )
+                raise _second(path, found[pipeline.name], pipeline)
             found[pipeline.name] = pipeline
     target_identity.refuse_shared(found.values())
     target_identity.refuse_own_tables(found.values())
     refuse_nested_inboxes(found.values())
     check_following(list(found.values()))
     return found
+
+
+def _second(path: Path, first: Pipeline, second: Pipeline) -> Refused:
+    """Return the refusal of a pipeline whose name another one has."""
+    if first is second:
+        line = _line_of_list(path)
+        at = f"{path}:{line[0]}" if line else str(path)
+        return Refused(
+            f"{at}: the pipeline {first.name!r} is in PIPELINES twice", data=NOTHING_DONE, hint="take one of them out"
+        )
+    other = f"; the first is at {declared_at(first).removesuffix(': ')}" if declared_at(first) else ""
+    return Refused(
+        f"{declared_at(second) or f'{path}: '}a second pipeline is named {second.name!r}{other}",
+        data=NOTHING_DONE,
+        hint="rename one of them",
+    )
 
 
 def one(name: str, files: list[Path] | None = None) -> Pipeline:
@@ -563,7 +575,7 @@ def _hint(error: Exception, path: Path) -> str:
     if old and "jobs.model" in path.read_text():
         return "declarations import the package now: from onlyonce import Pipeline, Output, Files, Delta, Fixed, …"
     if isinstance(error, ModuleNotFoundError):
-        return f"correct the import; or install what brings {error.name} wherever onlyonce and Airflow run"
+        return errors.missing_module(error)
     if isinstance(error, NameError):
         known = sys.modules["onlyonce"].__all__
         if error.name in known:
@@ -575,11 +587,8 @@ def _hint(error: Exception, path: Path) -> str:
     asked = re.search(r"cannot import name '(\w+)' from 'onlyonce'", str(error))
     if isinstance(error, ImportError) and asked:
         return f"{did_you_mean(near(asked[1], sys.modules['onlyonce'].__all__))}correct the import"
-    if isinstance(error, KeyError) and errors.is_of_environment(error):
-        return (
-            f"set the environment variable {error.args[0]} wherever onlyonce and Airflow run; or give a default: "
-            f"os.environ.get({error.args[0]!r}, …)"
-        )
+    if isinstance(error, KeyError) and (advice := environment.advice_if_not_set(error)):
+        return advice
     if uncalled := re.match(r"(\w+)\(\) missing \d+ required positional arguments?: ", str(error)):
         return f"a function is given without parentheses: {uncalled[1]}. If it is to be called, give its arguments"
     if wrong := re.match(r"'(\w+)' is an invalid keyword argument for __new__", str(error)):

@@ -64,7 +64,7 @@ def named(text: str, subject: str, *, made: object = None, option: str | None = 
         if place := errors.origin_in_python(error):
             told = error.msg if isinstance(error, SyntaxError) else error  # its text names the line a second time
             words["hint"] = (
-                f"correct the import; or install what brings {error.name} wherever onlyonce and Airflow run"
+                errors.missing_module(error)
                 if isinstance(error, ModuleNotFoundError)
                 else "correct that line; the module must be importable"
             )

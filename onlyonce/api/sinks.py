@@ -412,7 +412,10 @@ class Postgres(DeclaredSink):
         _check_write("Postgres", self.write, self.keys, ("append", "upsert", "increment", "history"))
         check_sink("Postgres", self)
         if self.table.count(".") != 1:
-            raise Refused(f"Postgres: table {self.table!r} has no schema", hint="write it as 'schema.table'")
+            raise Refused(
+                f"Postgres: table {self.table!r} has no schema",
+                hint=f"write it as 'schema.table', such as 'results.{self.table.rpartition('.')[2]}'",
+            )
         if '"' in self.table or "\0" in self.table or not all(part.strip() for part in self.table.split(".")):
             alone = re.sub('["\0]', "", self.table)
             raise Refused(

@@ -462,7 +462,11 @@ def invalid(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles 
     _give_some("invalid", pipeline, (total, left_out.with_lines(rows)), limit, as_json, blocks=True)
     if total and not as_json:
         lines = [row["raw"] for row in rows]
-        if look := left_out.of_other_format(known, rows) or left_out.header_in(known, lines):
+        if look := (
+            left_out.of_other_format(known, rows)
+            or left_out.header_in(known, lines)
+            or left_out.other_encoding(known, (row["reason"] for row in rows))
+        ):
             note(look)
         note(left_out.after_invalid(known, pipeline, invalid_lost=_invalid_lost(pipeline)))
 

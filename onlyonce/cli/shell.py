@@ -20,7 +20,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from onlyonce import asked, configuration, console, settings
-from onlyonce.api.pipeline import Pipeline, unknown
+from onlyonce.api.pipeline import Pipeline
 from onlyonce.core.backlog import ASKING
 from onlyonce.core.database_url import address
 from onlyonce.core.errors import OnlyonceError, Refused
@@ -447,11 +447,7 @@ def declared(instance: str) -> Pipeline:
     """Return the declaration of a pipeline, or of a bounded run (flights@1). Raise Refused with a guess."""
     from onlyonce.api import load as declarations
 
-    known = declarations.load()
-    name = instance.partition("@")[0]
-    if name not in known:
-        raise unknown("pipeline", name, sorted(known))
-    return known[name]
+    return declarations.one(instance.partition("@")[0])
 
 
 def _refused_by_database(error: Any, url: str = "") -> Refused:

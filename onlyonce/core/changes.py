@@ -308,7 +308,7 @@ def _has_changed(change: Change, incarnation: str) -> str:
 def _other_name(pipeline: str, invalid_lost: int | None) -> str:
     if invalid_lost is not None:
         return starts_over(pipeline, invalid_lost)
-    return f"put it back and choose another name for what is new, as `onlyonce plan {pipeline}` says"
+    return f"put it back, and give what is new another name, as `onlyonce plan {pipeline}` says"
 
 
 def starts_over(pipeline: str, invalid: int) -> str:

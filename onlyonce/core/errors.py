@@ -19,7 +19,7 @@ from __future__ import annotations
 import ast
 import io
 import linecache
-import os
+import pkgutil
 import re
 import sys
 import sysconfig
@@ -30,6 +30,8 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from onlyonce.core.near_names import did_you_mean, near
 
 HIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """C0, DEL and C1; line separators; changes of direction, by which a name reads as another one; halves of surrogate
@@ -232,10 +234,14 @@ def names_at(error: BaseException) -> list[str]:
     return [*at.tb_frame.f_locals, *at.tb_frame.f_globals] if at else []
 
 
-def is_of_environment(error: KeyError) -> bool:
-    """Return whether an error is that of `os.environ[…]`: an environment variable is not set."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and frames[-1].name == "__getitem__" and frames[-1].filename in (os.__file__, "<frozen os>")
+def missing_module(error: ModuleNotFoundError) -> str:
+    """Return the hint for a module that can't be imported: an installed one of a similar name, or what to install."""
+    name = str(error.name).partition(".")[0]
+    known = {*sys.stdlib_module_names, *(one.name for one in pkgutil.iter_modules())}
+    return (
+        f"{did_you_mean(near(name, known, 0.8))}correct the import; or install what brings {error.name} wherever "
+        "onlyonce and Airflow run"
+    )
 
 
 def raised_by_user(error: BaseException) -> bool:

@@ -26,7 +26,7 @@ from onlyonce.core import stored_names
 from onlyonce.core.batch import to_micros, to_time
 from onlyonce.core.changes import starts_over
 from onlyonce.core.frontier import Frontier, closed_until
-from onlyonce.core.line_values import Invalid, csv_cells
+from onlyonce.core.line_values import NOT_UTF8, Invalid, csv_cells
 from onlyonce.core.stored_names import (
     EXPIRED,
     INVALID,
@@ -244,6 +244,17 @@ def header_in(pipeline: Pipeline, lines: Iterable[str | None]) -> str:
             if line and _names_columns(view, line):
                 return f"the line {line[:MOST_SHOWN]!r} looks like the header of its file: {_as_header(view.source)}"
     return ""
+
+
+def other_encoding(pipeline: Pipeline, reasons: Iterable[str]) -> str:
+    """Return how to declare the encoding of files that are not UTF-8; empty if no reason says that a line is not."""
+    takes = any(isinstance(one.source, Files) and one.source.format == "csv" for one in each_input(pipeline))
+    if not takes or not any(reason.startswith(NOT_UTF8) for reason in reasons):
+        return ""
+    return (
+        "programs of Windows such as Excel often write windows-1252: Files(encoding='windows-1252') reads it. "
+        "`onlyonce init --from FILE` names the encoding of a file"
+    )
 
 
 def has_csv_without_header(pipeline: Pipeline) -> bool:

@@ -54,7 +54,12 @@ from onlyonce.database.connect import Database, Session
 from onlyonce.database.migrate import migrate
 from onlyonce.engine import failures
 from onlyonce.failpoints import passing
-from onlyonce.records.left_out import common_reason, has_csv_without_header, header_read_as_record
+from onlyonce.records.left_out import (
+    common_reason,
+    has_csv_without_header,
+    header_read_as_record,
+    other_encoding,
+)
 from onlyonce.run.interrupts import Interrupts
 from onlyonce.sources import folders
 from onlyonce.tables import claims
@@ -361,6 +366,8 @@ def _why_invalid(
     said = []
     if found := common_reason(instance, batches):
         said.append(f"The most frequent reason ({found[1]:,}): {found[0]}")
+        if encoding := other_encoding(pipeline, [found[0]]):
+            said.append(f"{encoding[0].upper()}{encoding[1:]}")
     if all_invalid(fates) and (at := declared_at(pipeline).removesuffix(": ")):
         said.append(f"They are declared at {at}")
     if has_csv_without_header(pipeline) and (header := header_read_as_record(pipeline, instance, batches)):

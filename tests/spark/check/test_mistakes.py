@@ -73,10 +73,10 @@ D, T = "mine.py", "functions"
 MISTAKES: dict[str, Mistake] = {
     "misspelled column": Mistake('"cents").al', '"cent").al', f"{T}:10", "asks for the column 'cent'", "did you mean 'cents'? choose one of: "),
     "misspelt function of Spark": Mistake('F.sum("cents")', 'F.smu("cents")', f"{T}:11", "has no attribute 'smu'", "did you mean 'sum'?"),
-    "a type without its length": Mistake("shop string", "shop varchar", f"{D}:6", "type 'varchar', which needs a length", "did you mean 'string'?"),
+    "a string with a length": Mistake("shop string", "shop varchar", f"{D}:6", "type 'varchar', and the strings of records have no length", "did you mean 'string'?"),
     "wrong type": Mistake("cents long", "cents itn", f"{D}:6", "type 'itn', which Spark does not have", "did you mean 'int'?"),
     "missing comma": Mistake("shop string, at", "shop string at", f"{D}:6", "column shop is followed by 'at timestamp' without a comma", "put a comma before at"),
-    "a schema that only Spark can judge": Mistake("cents long", "cents long, size decimal(50,2)", f"{D}:6", "Spark can't read the schema", "correct the schema"),
+    "a schema that only Spark can judge": Mistake("cents long", "cents long, size string COLLATE NOPE", f"{D}:6", "Spark can't read the schema", "correct the schema"),
     "a name that Delta can't have": Mistake('.alias("cents")', '.alias("cents (sum)")', f"{D}:11", "can't have the character ' '", ".alias('records')"),
     "missing window": Mistake(
         '        window=Fixed(timedelta(minutes=1)),\n        sink=Delta(write="upsert", keys=("shop", "window_start"))', "        sink=Delta()",

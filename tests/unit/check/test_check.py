@@ -36,11 +36,10 @@ OUTPUT = Output(name="all", transform="m:f", sink=Delta(write="upsert", keys="sh
 NESTED = StructType([StructField("a", ArrayType(MapType(StringType(), StructType([StructField("x y", LongType())]))))])
 GOOD = (
     "id string, `odd (name), <too>` string, s struct<`x y`: int, `z:`: string>, b long",
-    "a string, b decimal(10,2), c array<struct<x: int, y: map<string,array<long>>>>, d varchar(3) NOT NULL "
-    "COMMENT 'x, y'",
+    "a string, b decimal(10,2), c array<struct<x: int, y: map<string,array<long>>>>, d string NOT NULL COMMENT 'x, y'",
     "a interval day to second, `b` timestamp_ntz, c struct<a int, b:string>, d STRING COLLATE UTF8_LCASE",
 )
-BAD = {"n money": "did you mean 'decimal(18,2)'?", "n itn": "did you mean 'int'?", "n text": "did you mean 'string'?", "a array<strin>": "did you mean 'string'?", "n": "n string",
+BAD = {"n decimal(39,2)": "for example decimal(38,2)", "n array<decimal(5,6)>": "for example decimal(38,6)", "n varchar(20)": "did you mean 'string'?", "n money": "did you mean 'decimal(18,2)'?", "n itn": "did you mean 'int'?", "n text": "did you mean 'string'?", "a array<strin>": "did you mean 'string'?", "n": "n string",
        "a array": "array<…>", "a map<string>": "2 types", "a struct<b: lnog>": "did you mean 'long'?",
        "a long b string": "put a comma before b", "a decimal(10,2) `b` int": "put a comma before b", "a struct<b: int c: int>": "put a comma before c"}  # fmt: skip
 

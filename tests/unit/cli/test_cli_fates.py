@@ -160,6 +160,19 @@ def test_header_that_was_read_as_a_record_is_recognised(source: Any, line: str |
     assert left_out.of_other_format(pipeline, [{"raw": None}]) == ""
 
 
+def test_lines_of_another_encoding_get_its_option() -> None:
+    """Of CSV: JSON is UTF-8 by its standard."""
+    for source, said in ((Files(format="csv"), True), (Files(), False)):
+        pipeline = Pipeline(
+            name="p", source=source, schema="id string, at timestamp", record_id="id", event_time="at",
+            outputs=Output(name="o", transform="m:f", sink=Delta()),
+        )  # fmt: skip
+        reasons = ["the line is blank", "the line is not UTF-8; its bytes are in hexadecimal"]
+
+        assert ("encoding='windows-1252'" in left_out.other_encoding(pipeline, reasons)) is said
+        assert left_out.other_encoding(pipeline, reasons[:1]) == ""
+
+
 def _events(rows: list[tuple[int, Frontier]]) -> pa.RecordBatch:
     instant = pa.timestamp("us", tz="UTC")
     frontier = pa.struct(

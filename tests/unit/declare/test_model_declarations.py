@@ -199,6 +199,12 @@ def test_an_unknown_pipeline_is_answered_with_the_nearest(write: Callable[..., P
             "did you mean 'timezone'",
         ),
         ("from onlyonce import Session\nSession()\n", r":3: Session lacks `gap`", "for example gap=timedelta(hours=1)"),
+        ("import onlyone\n", r":2: .*No module named 'onlyone'", "did you mean 'onlyonce'?"),
+        (
+            f"SALES = {SHOP.format(name='t').strip()}\nPIPELINES = [SALES, SALES]\n",
+            r": the pipeline 't' is in PIPELINES twice",
+            "take one of them out",
+        ),
         ("import os\nos.environ['NOT_SET']\n", r":3: .*KeyError: 'NOT_SET'", "set the environment variable NOT_SET"),
         ("{}['at']\n", r":2: .*KeyError: 'at'", "correct the file"),
         ("from datetime import timedelta\ntimedelta(hour=1)\n", r":3: .*'hour'", "did you mean 'hours'?"),
@@ -222,6 +228,8 @@ def test_an_unknown_pipeline_is_answered_with_the_nearest(write: Callable[..., P
         "any error",
         "unknown option of a window",
         "missing option of a window",
+        "a misspelt module",
+        "one pipeline twice",
         "a variable that is not set",
         "a key that is not there",
         "misspelt option of a timedelta",
@@ -466,7 +474,7 @@ MODULE = "from onlyonce import Refused\nimport {imported}\ndef f(rows): return r
     "text, what, hint",
     [
         (MODULE.format(imported="pandsa"), "{module}:2: {it} can't be imported: ModuleNotFoundError: No module named 'pandsa'",
-         "correct the import; or install what brings pandsa wherever onlyonce and Airflow run"),
+         "did you mean 'pandas'? correct the import; or install what brings pandsa wherever onlyonce and Airflow run"),
         ("def f(rows):\nreturn rows\n", "{module}:2: {it} can't be imported: IndentationError: expected an indented block after "
          "function definition on line 1", "correct that line; the module must be importable"),
         ("def per_huor(rows): ...\n", "{file}: {it} is not there: module '{name}' has no attribute 'per_hour'",
