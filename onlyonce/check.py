@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -108,11 +109,12 @@ def check_schemas(pipeline: Pipeline) -> None:
     for one in (pipeline, *map(pipeline.of_source, pipeline.sources)):
         try:
             session.schema_of(one.schema)
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:  # PySpark converts not all of Spark's errors
+            said = str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else first_line(error)
             source = f", source {one.part.name}" if one.part else ""
             raise Refused(
                 f"{declared_at(pipeline, 'schema')}pipeline {pipeline.name}{source}: Spark can't read the schema: "
-                f"{first_line(error)}",
+                f"{said.splitlines()[0]}",
                 data=NOTHING,
                 hint="correct the schema; a name with other characters than a-z, 0-9 and _ needs `…` around it",
             ) from error
@@ -664,5 +666,6 @@ def _ask_spark(pipeline: Pipeline, spark: SparkSession) -> tuple[Shapes, dict[st
                 raise
             # Not known to be a mistake in the code: what the function needs may be unreachable. Its output is run like
             # the others, and only it may fail.
-            log.warning("not checked: the function raises an error of its own", output=root.name, what=str(error))
+            what = first_line(error)
+            log.warning("not checked: the function raises an error of its own", output=root.name, what=what)
     return shapes, wrong
