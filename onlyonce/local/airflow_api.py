@@ -21,7 +21,7 @@ import httpx
 from onlyonce import settings
 from onlyonce.commitlog.drivers import LongRuns
 from onlyonce.commitlog.health import Health
-from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.errors import OnlyonceError, Refused, Retryable
 from onlyonce.core.runs import Report
 from onlyonce.core.stored_names import pipeline_tag
 from onlyonce.database.connect import Database
@@ -287,13 +287,23 @@ def stop_runs(
     """Hold the schedules, then return when nothing of the pipeline is running; `watch` gets what still is, at each
     poll.
 
-    Without `airflow`, which opens a session with it, only the drivers in the log are waited for. Raise Retryable if
+    Without `airflow`, which opens a session with it, only the drivers in the log are waited for. The same applies if
+    Airflow does not answer or has no such DAG while a continuous run is alive: it was started at a shell. Raise Retryable if
     something is still running after `patience_seconds`.
     """
     begun, held = time.monotonic(), ""
-    if airflow:
-        held = str(hold_schedules(pipeline, held=True, api=airflow()).facts["dags"])
     database = Database(settings.database_url(), "onlyonce-stop", any_format=True)
+    warnings: list[str] = []
+    if airflow:
+        try:
+            held = str(hold_schedules(pipeline, held=True, api=airflow()).facts["dags"])
+        except OnlyonceError as error:
+            run = LongRuns(database).look(pipeline)
+            if run is None or not run.alive:
+                error.hint += f". `onlyonce stop {pipeline} --shell` leaves Airflow out"
+                raise
+            airflow = None
+            warnings = [f"no schedule was held: {error.what}. If Airflow has a DAG of {pipeline}, it may start a run"]
     # After its schedule is held, otherwise Airflow would start the next run immediately.
     asked = LongRuns(database).ask_stop(pipeline)
     while working := [
@@ -314,7 +324,7 @@ def stop_runs(
         "long run": "asked to stop" if asked else "none",
         "waited": f"{time.monotonic() - begun:.0f} s",
     }
-    return Report(f"{pipeline}: stopped", f"stop__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts)
+    return Report(f"{pipeline}: stopped", f"stop__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, warnings=warnings)
 
 
 def _drivers(database: Database, pipeline: str) -> Iterator[str]:

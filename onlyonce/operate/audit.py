@@ -114,6 +114,8 @@ def _look(
             left_out += _removed(database, instance)
             watch(f"{instance}: a sample of ids")
             yield from _sample(database, instance, events, declared.get(name))
+        elif rows := _vouched_rows(database, instance):
+            yield f"{instance}: the log says that `events` has {rows} rows, and there is no table {events}"
         pipeline = declared.get(name)
         if pipeline is None:
             left_out.append(f"{instance}: {_not_declared(name)}")
@@ -157,6 +159,17 @@ def _events(database: Database, instance: str, events: Location) -> Iterator[str
                 )
     for (incarnation, number, fate), count in sorted(there.items()):
         yield f"{incarnation}/{number}: `events` has {count} {fate}, the log knows no such batch ({events})"
+
+
+def _vouched_rows(database: Database, instance: str) -> int:
+    """Return how many rows of committed batches the log says are in `events`, without those that may be removed."""
+    removed = Removals(database).counts(instance)
+    found = 0
+    for batch in Views(database).rows("received", instance=instance):
+        for fate in ("kept", "invalid", "expired"):
+            gone, going = removed.get((batch["incarnation"], batch["batch"], fate), (0, 0))
+            found += ((batch[fate] or 0) - gone - going) if batch["state"] == "committed" else 0
+    return found
 
 
 def _removed(database: Database, instance: str) -> Iterator[str]:
@@ -229,7 +242,7 @@ def _incomparable(output: Output, state: Mapping[str, Any], windowed: bool) -> s
     if output.sink.is_external:
         return "what was sent outside can't be counted from here; onlyonce.outbox has each answer"
     if state["begun"]:
-        return "a batch or backfill is under way"
+        return "a batch or backfill has begun and has not ended; if no driver is running, the next run ends it"
     if state["written_again"]:
         return "at least once: rows were written again, as the log says"
     if state["targets"] > 1:

@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 
 from onlyonce.commitlog.drivers import LongRuns
-from onlyonce.core.errors import Retryable
+from onlyonce.core.errors import OnlyonceError, Refused, Retryable
 from onlyonce.local import airflow_api
 from onlyonce.local.airflow_api import AirflowApi
 from tests.contract.shop import Shop, at, shop
@@ -102,6 +102,29 @@ def test_a_long_run_is_asked_to_stop_and_its_end_is_waited_for(shop: Shop) -> No
 
     assert [working[0] for working in told] == [f"the continuous run on driver 1 has done {n} rounds" for n in (0, 3)]
     assert report.facts["long run"] == "asked to stop"
+
+
+@pytest.mark.parametrize("error", [Retryable("Airflow does not answer"), Refused("Airflow has no DAG of shop")])
+def test_a_continuous_run_at_a_shell_is_stopped_without_airflow(shop: Shop, error: OnlyonceError) -> None:
+    """The report says that no schedule was held. Without such a run the error is raised, and names the option."""
+
+    def airflow() -> AirflowApi:
+        raise error
+
+    beat = timedelta(minutes=1)
+    taken = LongRuns(shop.log.database).take("shop", "run", "driver 1", every=beat, beat=beat)
+
+    def watch(_: list[str]) -> None:
+        assert LongRuns(shop.log.database).beat(taken, 1)  # it is asked to stop
+        LongRuns(shop.log.database).end(taken, 1, 0, None)
+
+    report = airflow_api.stop_runs("shop", patience_seconds=60, airflow=airflow, watch=watch)
+
+    assert report.facts["long run"] == "asked to stop"
+    assert report.warnings[0].startswith(f"no schedule was held: {error.what}. ")
+    with pytest.raises(type(error)) as raised:
+        airflow_api.stop_runs("shop", patience_seconds=60, airflow=airflow)
+    assert "onlyonce stop shop --shell" in raised.value.hint
 
 
 def test_another_pipelines_driver_is_not_waited_for(shop: Shop) -> None:
