@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import IO, Any
@@ -75,7 +75,8 @@ def show_rows(
 ) -> None:
     """Print rows as a table, or as a block for each row if the columns do not fit the width. Break no word.
 
-    `blocks`: always as blocks, each with all its columns. `whole`: with the columns that have no value in any row.
+    `blocks`: always as blocks, each with all its columns. `whole`: with the columns that have no value in any row,
+    and with all digits of each number.
 
     Leave out columns without a value. If the columns do not fit, print what all rows share once, above them. Report
     each column whose values are cut.
@@ -84,7 +85,8 @@ def show_rows(
         _show(f"{title}: {empty}" if title else empty, out, style="dim")
         return
     names = [n for n in rows[0] if whole or any(row[n] is not None for row in rows)] or list(rows[0])
-    full = {name: [_full(name, row[name]) for row in rows] for name in names}
+    written = _exact if whole else plain
+    full = {name: [_full(name, row[name], written) for row in rows] for name in names}
     cells = {name: [_cut(cell) for cell in column] for name, column in full.items()}
     if title:
         _show(title, out, style="bold italic")
@@ -218,8 +220,15 @@ def plain(value: Any) -> str:
     return json.dumps(value, default=str) if isinstance(value, dict | list) else visible(str(value)).expandtabs()
 
 
-def _full(column: str, value: Any) -> str:
-    return f"{value:,}" if column in _COUNTS and isinstance(value, int) else plain(value)
+def _exact(value: Any) -> str:
+    """Return a value as `plain` does, a number with all its digits."""
+    if isinstance(value, Decimal) and value.is_finite():
+        return f"{value:f}"
+    return repr(value) if isinstance(value, float) else plain(value)
+
+
+def _full(column: str, value: Any, written: Callable[[Any], str]) -> str:
+    return f"{value:,}" if column in _COUNTS and isinstance(value, int) else written(value)
 
 
 def _cut(text: str) -> str:

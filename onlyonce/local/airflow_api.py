@@ -288,8 +288,8 @@ def stop_runs(
     poll.
 
     Without `airflow`, which opens a session with it, only the drivers in the log are waited for. The same applies if
-    Airflow does not answer or has no such DAG while a continuous run is alive: it was started at a shell. Raise Retryable if
-    something is still running after `patience_seconds`.
+    Airflow does not answer or has no such DAG while a continuous run is alive: it was started at a shell. Raise
+    Retryable if something is still running after `patience_seconds`.
     """
     begun, held = time.monotonic(), ""
     database = Database(settings.database_url(), "onlyonce-stop", any_format=True)

@@ -458,16 +458,15 @@ def test_rows_as_json_keep_their_types(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_money_is_shown_with_its_digits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ratio, which has many, is rounded."""
-    answers(
-        monkeypatch,
-        [{"a": Decimal("73.905"), "b": Decimal("12345678901234567890.12"), "c": Decimal(1) / 3, "d": 0.125}],
-    )
+def test_sql_shows_all_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of decimals and floats, as a person may copy them. Other tables show two digits of a ratio."""
+    row = {"a": Decimal("73.905"), "b": Decimal("12345678901234567890.123456789"), "c": 1e-9, "d": 123.456789}
+    answers(monkeypatch, [row])
 
     shown = runner.invoke(app, ["sql", "select"]).stdout
 
-    assert shown.split()[-4:] == ["73.905", "12345678901234567890.12", "0.33", "0.12"]
+    assert shown.split()[-4:] == ["73.905", "12345678901234567890.123456789", "1e-09", "123.456789"]
+    assert [console.plain(value) for value in row.values()] == ["73.905", "12345678901234567890.12", "0.00", "123.46"]
 
 
 @pytest.mark.parametrize(
