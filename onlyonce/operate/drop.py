@@ -26,10 +26,13 @@ from onlyonce.api.pipeline import Pipeline, each_input, folder
 from onlyonce.asked import parse
 from onlyonce.commitlog import units
 from onlyonce.commitlog.dropping import Dropped, Drops, Left, Targets
+from onlyonce.commitlog.health import Views
 from onlyonce.commitlog.units import Authorities
+from onlyonce.console import plain
 from onlyonce.core import stored_names
 from onlyonce.core.changes import only_copies
 from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.near_names import did_you_mean, near
 from onlyonce.core.ownership import Place, folders, in_database, other_databases, written
 from onlyonce.core.runs import Report
 from onlyonce.database.connect import Database
@@ -53,6 +56,7 @@ def main(argv: list[str]) -> Report:
     migrate(database.url)
     declared = declarations.load(asked.pipelines)
     found, before = Drops(database).look(asked.name, asked.output), Drops(database).left(asked.name, asked.output)
+    known, last = Drops(database).known(), _last_commit(database, asked.name)
     is_declared = _is_declared(declared.get(asked.name), asked.output)
     if is_declared:
         found.refuse_kept(asked.name)
@@ -67,7 +71,30 @@ def main(argv: list[str]) -> Report:
         passing("drop-after-log")
         for left in leaves:
             _settle(database, left)
-    return _report(asked, found, leaves, Drops(database).known(), _inputs(asked, declared.get(asked.name)))
+    report = _report(asked, found, leaves, known, _inputs(asked, declared.get(asked.name)))
+    if found.incarnations and asked.name.partition("@")[0] not in declared:
+        report.warnings.append(_elsewhere(asked.name, last, done=asked.yes))
+    return report
+
+
+def _last_commit(database: Database, name: str) -> datetime | None:
+    rows = Views(database).rows("status")
+    return next((row["last_commit"] for row in rows if row["pipeline"] == name), None)
+
+
+def _elsewhere(name: str, last: datetime | None, *, done: bool) -> str:
+    """Return the warning for a pipeline that may be declared in a file that was not read."""
+    at = f", and its last batch was committed at {plain(last)}" if last else ""
+    pipeline = name.partition("@")[0]
+    if done:
+        return (
+            f"no file that was read declares {pipeline}{at}: if another project still declares it, its next run begins "
+            "it again and takes in its whole input"
+        )
+    return (
+        f"no file that was read declares {pipeline}{at}: if another project declares it, leave it, or name its file "
+        "(--pipelines FILE)"
+    )
 
 
 def _is_declared(pipeline: Pipeline | None, output: str | None) -> bool:
@@ -88,7 +115,8 @@ def _refuse(found: Dropped, asked: Namespace) -> None:
 def _leaves(found: Dropped, before: list[Left], in_use: set[str], *, tables: bool) -> Iterator[Left]:
     """Yield each place outside the log with what becomes of it, except tables that another pipeline writes to."""
     state = "going" if tables else "left"
-    for instance in found.instances:
+    # An output of which the log knows no incarnation has no folder either: the name is wrong, or it is dropped already.
+    for instance in found.instances if found.incarnations or found.query is None else ():
         mine = [row.parts for row in found.parts if row.instance == instance]
         places = [place for place in written(instance, mine) if place not in in_use]
         known = [one.authority for one in found.elsewhere if found.incarnations[one.incarnation] == instance]
@@ -141,7 +169,9 @@ def _report(asked: Namespace, found: Dropped, leaves: list[Left], known: list[st
     warnings = []
     if not goes:
         title = f"{name}: nothing is left to drop"
-        warnings = [f"the log has {', '.join(known) or 'no pipeline'}"]
+        meant = did_you_mean(near(asked.name, known)) if asked.name not in known else ""
+        warnings = [f"{meant}the log has {', '.join(known) or 'no pipeline'}"]
+        stays = [row for row in stays if row["what"] != "input"]
     if any(left.state == "left" for left in leaves):
         warnings.append("tables that stay keep their rows: no run may write there, until `onlyonce drop` with --tables")
     if (invalid := found.rows["invalid records"]) and not asked.yes:

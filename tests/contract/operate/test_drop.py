@@ -200,6 +200,8 @@ def test_without_yes_it_only_says_what_goes_and_what_stays(lived: Shop, declare:
     assert report.facts["batches"] == 3
     assert report.facts["invalid records"] == 1
     assert [warning for warning in report.warnings if warning.startswith("1 invalid record of shop would be removed")]
+    assert report.warnings[-1].startswith("no file that was read declares shop, and its last batch was committed at 20")
+    assert drop.main(["shop", "--output", "nix"]).tables["goes"] == []
 
 
 def test_a_pipeline_goes_with_its_bounded_runs_and_its_tables_stay(lived: Shop, declare: Callable[[str], None]) -> None:
@@ -213,6 +215,9 @@ def test_a_pipeline_goes_with_its_bounded_runs_and_its_tables_stay(lived: Shop, 
     assert files() == {"data/mill", "inbox/shop", "tables/shop"}
     assert [lived.log.rows(f"SELECT n FROM {table}") for table in TABLES] == [[(1,)]] * 2
     assert drop.main(["shop", "--yes"]).title == "shop: nothing is left to drop"
+    wrong = drop.main(["mil", "--yes"])
+    assert wrong.warnings == ["did you mean 'mill'? the log has mill, shop"]  # tables of the shop are left
+    assert "stays" not in wrong.tables or wrong.tables["stays"] == []
 
 
 def test_what_the_newer_parts_note_of_a_pipeline_goes_too(lived: Shop, declare: Callable[[str], None]) -> None:
