@@ -215,9 +215,18 @@ TAKEN = (
 )
 
 
+LOCAL = re.compile(r"local(\[(\*|[1-9]\d*)(, *[1-9]\d*)?\])?")
+
+
 def refuse_master(master: str, deploy_mode: str | None = None) -> None:
     """Raise Refused, by name, for a master or a deploy mode that is not supported."""
     kind = master.partition("://")[0].partition("[")[0]
+    if kind == "local" and not LOCAL.fullmatch(master):
+        raise Refused(
+            f"Spark's master {master} can't be one",
+            data="nothing was started",
+            hint="write local[4] for four threads, or local[*] for one for each core",
+        )
     if deploy_mode == "cluster" and kind in ("yarn", "k8s"):
         return
     if (deploy_mode or "client") != "client":

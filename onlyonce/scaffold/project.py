@@ -82,7 +82,15 @@ def make(name: str, folder: Path, source: Path | None) -> Made:
 def _made(name: str, folder: Path, source: Path) -> Made:
     sample = read_sample(source)
     words = _words(name, sample)
-    return Made(_write(folder, _texts(name, words), source), _remarks(name, sample, words))
+    try:
+        written = _write(folder, _texts(name, words), source)
+    except PermissionError as error:
+        raise Refused(
+            f"{error.filename or folder} can't be written: {error.strerror}",
+            data="no project was made; files that are there already stay as they are",
+            hint="change to a folder in which this user may write, then run the command again",
+        ) from error
+    return Made(written, _remarks(name, sample, words))
 
 
 def _check_folder(folder: Path, name: str) -> None:

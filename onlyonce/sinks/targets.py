@@ -39,6 +39,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+def _out_of_the_way(pipeline: Pipeline, output: Output) -> str:
+    """Return how an output is no longer declared: a pipeline has at least one."""
+    if len(pipeline.outputs) > 1:
+        return "take the output out of the declaration"
+    return f"give the output another name than {output.name} in the declaration"
+
+
 @contextmanager
 def claimed(context: RunContext, output: Output) -> Iterator[None]:
     """Claim the target around the making of an output's table: no other output may have it, however it is spelled.
@@ -55,8 +62,9 @@ def claimed(context: RunContext, output: Output) -> Iterator[None]:
     at = target_kinds.functions(place)
     made = Targets(context.database).claim(context.instance, output.name, place, identity)
     again = (
-        "make it again from `events`: take the output out of the declaration, "
-        f"onlyonce drop {context.pipeline.name} --output {output.name} --tables --yes, and declare it again"
+        f"make it again from `events`: {_out_of_the_way(context.pipeline, output)}, onlyonce drop "
+        f"{context.pipeline.name} --output {output.name} --tables --yes, and "
+        + ("declare it again" if len(context.pipeline.outputs) > 1 else f"onlyonce run {context.pipeline.name}")
     )
     if made.at is not None and not at.is_there(place):
         raise Refused(

@@ -80,6 +80,15 @@ def test_a_master_that_cannot_work_is_refused_by_its_name(jars: Path, master: st
     assert "spark://host:port" in refused.value.hint
 
 
+@pytest.mark.parametrize("master", ["local[abc]", "local[0]", "local[", "local4"])
+def test_local_master_without_a_number_is_refused(master: str) -> None:
+    """Spark would say so by an error of its JVM."""
+    with pytest.raises(Refused):
+        refuse_master(master)
+    for right in ("local", "local[*]", "local[2]", "local[2,4]", "local[*, 4]"):
+        refuse_master(right)
+
+
 @pytest.mark.parametrize("master", ["local", "local[4]", "spark://127.0.0.1:7077"])
 def test_a_driver_in_the_cluster_is_refused_where_there_is_none(jars: Path, master: str) -> None:
     """A standalone master takes no Python driver; YARN and Kubernetes do."""

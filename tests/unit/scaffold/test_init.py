@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import gzip
 import json
 import sys
@@ -307,6 +308,20 @@ def test_folder_with_files_is_refused_with_their_names(working: Path) -> None:
     assert [path.read_text() for path in new.rglob("*") if path.is_file()] == ["mine"]
     (new / ".gitignore").unlink()
     assert runner.invoke(app, ["init", "shop"]).exit_code == 0
+
+
+def test_folder_that_may_not_be_written_is_refused(working: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its path. No permission stops this user where tests run as root."""
+
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(working / "shop"))
+
+    monkeypatch.setattr(project, "_write", refused)
+
+    result = runner.invoke(app, ["init", "shop"])
+
+    assert result.exit_code == Refused.exit_code
+    assert f"{working / 'shop'} can't be written: Permission denied" in result.stderr
 
 
 def test_name_of_a_file_is_refused(working: Path) -> None:
