@@ -14,7 +14,8 @@ import typer
 
 from onlyonce import console, logs, settings
 from onlyonce.api import load, resolve
-from onlyonce.api.pipeline import Pipeline
+from onlyonce.api.declaration import declared_at
+from onlyonce.api.pipeline import Pipeline, target
 from onlyonce.asked import comma_list
 from onlyonce.cli.shell import (
     InstanceName,
@@ -32,6 +33,7 @@ from onlyonce.cli.shell import (
 from onlyonce.cli.work import quiet, watched, with_modules
 from onlyonce.core import changes
 from onlyonce.core.errors import OnlyonceError, Refused
+from onlyonce.core.ownership import Place, written
 from onlyonce.core.runs import Report, refusal
 from onlyonce.core.unrepeatable import staged_rows
 
@@ -121,13 +123,33 @@ def _by_log(pipeline: Pipeline) -> ByLog:
     from onlyonce.context import check_declarations
 
     with log_if_there() as database:
+        if database is None:
+            return ByLog(False, [])
         try:
-            changed = check_declarations(database, pipeline, pipeline.name) if database is not None else []
+            changed = check_declarations(database, pipeline, pipeline.name)
+            taken = _taken(database, pipeline)
         except Refused as error:
             behind = "\n" if "\n" in error.what else ". "  # what differs is shown as lines
             known = not resolve.needs_session(error)
             return ByLog(known, [f"no run begins: {error.what}{behind}{error.hint}"] if known else [])
-    return ByLog(False, [changes.warning(pipeline.name, one) for one in changed])
+    warnings = [changes.warning(pipeline.name, one) for one in changed]
+    return ByLog(len(taken) == len(pipeline.outputs), [*warnings, *taken])
+
+
+def _taken(database: Database, pipeline: Pipeline) -> list[str]:
+    """Return a warning for each output whose table an output of another pipeline has: no run writes there."""
+    from onlyonce.commitlog.dropping import Targets
+
+    of_others = Targets(database).of_others([pipeline.name])
+    found = []
+    for output in pipeline.outputs:
+        place = target(pipeline, output)
+        if set(written(pipeline.name, [{"outputs": {output.name: {"target": place}}}])) & of_others:
+            found.append(
+                f"{declared_at(output)}output {output.name}: {Place(place).where} belongs to another pipeline, so no "
+                "run writes there: give this output another table, or `onlyonce drop` the other one with --tables"
+            )
+    return found
 
 
 @contextmanager

@@ -327,6 +327,22 @@ def test_check_says_that_no_run_begins(
     assert "no run begins: " in result.stdout + result.stderr
 
 
+def test_check_says_which_table_is_anothers(lived: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An output of another pipeline has claimed it, so no run writes there. The other outputs can run."""
+    pipeline = declarations.load([Path(SHOP)])["shop"]
+    taken = dict(zip([one.name for one in pipeline.outputs], targets(pipeline, "shop"), strict=True))["total"]
+    lived.log.rows("DELETE FROM onlyonce_private.targets")
+    Targets(lived.log.database).claim("mill", "sums", Place(taken), taken)
+    monkeypatch.setattr(checking, "checked", lambda *_: {"shop": Checked(asked_spark=False, wrong={}, staged={})})
+
+    result = CliRunner().invoke(app, ["check", "shop", "--pipelines", SHOP])
+
+    assert result.stdout.splitlines()[0] == checking.ALL_RIGHT
+    assert "output total: results.total belongs to another pipeline, so no run writes there" in " ".join(
+        (result.stdout + result.stderr).split()
+    )
+
+
 SHOP_AS = (
     "import dataclasses\nfrom tests.support.shop import SHOP\nPIPELINES = [dataclasses.replace(SHOP, name='NAME')]\n"
 )
