@@ -56,6 +56,11 @@ def remembered(command: str, pipeline: str) -> Iterator[None]:
         with suppress(OSError, Refused):
             _keep(command, pipeline, error)
         raise
+    forget(pipeline)
+
+
+def forget(pipeline: str) -> None:
+    """Remove what is remembered of a pipeline that is dropped."""
     with suppress(OSError):
         _file(settings.home(), pipeline).unlink(missing_ok=True)
 

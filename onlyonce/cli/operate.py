@@ -54,7 +54,8 @@ def add_operate_commands(app: typer.Typer) -> None:
 def doctor(given: Any, words: list[str], as_json: bool) -> None:
     """Find what is stuck, say what it means for the data and how it is repaired. Exit code 1 if something was found.
 
-    With PIPELINE: of this pipeline, and of what belongs to no pipeline, such as the database.
+    A last run that failed is named, with exit code 1. With PIPELINE: of this pipeline, and of what belongs to no
+    pipeline, such as the database.
     """
     there(settings.database_url)
 
@@ -66,7 +67,7 @@ def doctor(given: Any, words: list[str], as_json: bool) -> None:
         give(report, as_json)
     else:
         _tell(report)
-    if report.tables["findings"]:
+    if report.tables["findings"] or report.tables.get(doctoring.FAILED_RUNS):
         raise typer.Exit(1)
 
 

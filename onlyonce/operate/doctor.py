@@ -443,10 +443,11 @@ def visit(argv: list[str]) -> Report:
     warnings = _keep(platform, rows) if only is None else []
     facts = {"found": len(found), "repaired": sum(repair["outcome"] == "done" for repair in done)}
     shown = {"findings": rows, "repairs": done}
-    title = f"doctor: {len(found)} finding(s)" if found else "doctor: nothing is stuck"
+    said = [f"{len(found)} finding(s)"] if found else []
     if failed := _failed(platform):
         shown[FAILED_RUNS] = [vars(end) for end in failed]
-        title += f"; the last run of {', '.join(end.pipeline for end in failed)} failed"
+        said.append(f"the last run of {', '.join(end.pipeline for end in failed)} failed")
+    title = f"doctor: {'; '.join(said) or 'nothing is stuck'}"
     return Report(title, f"doctor__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown, warnings)
 
 
@@ -454,8 +455,9 @@ FAILED_RUNS = "last runs that failed"
 
 
 def _failed(platform: Platform) -> list[failed_runs.RunEnd]:
-    """Return the last run of each pipeline if it failed and nothing was committed since. It is no finding: the next
-    run may pass.
+    """Return the last run of each pipeline if it failed and nothing was committed since.
+
+    It is not among the findings: the next run may pass, and the doctor has no repair.
     """
     with Health.once(platform.database) as health:
         if missing(health.connection):

@@ -20,7 +20,7 @@ from typing import Any
 
 import structlog
 
-from onlyonce import logs, settings
+from onlyonce import failed_runs, logs, settings
 from onlyonce.api import load as declarations
 from onlyonce.api.pipeline import Pipeline, each_input, folder
 from onlyonce.asked import parse
@@ -71,6 +71,8 @@ def main(argv: list[str]) -> Report:
         passing("drop-after-log")
         for left in leaves:
             _settle(database, left)
+        if asked.output is None:
+            failed_runs.forget(asked.name)
     report = _report(asked, found, leaves, known, _inputs(asked, declared.get(asked.name)))
     if found.incarnations and asked.name.partition("@")[0] not in declared:
         report.warnings.append(_elsewhere(asked.name, last, done=asked.yes))

@@ -87,8 +87,8 @@ def test_doctor_names_the_error_of_the_last_run_at_a_shell(shop: Shop) -> None:
     result = CliRunner().invoke(app, ["doctor", "shop"])
     [end] = failed_last()
 
-    assert result.exit_code == 0
-    assert result.stdout.startswith("doctor: nothing is stuck; the last run of shop failed\n")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("doctor: the last run of shop failed\n")
     assert "(onlyonce run shop): by nothing\n" in result.stdout
     assert (end["pipeline"], end["error"]) == ("shop", "by nothing")
     assert "ZeroDivisionError: by nothing" in Path(end["whole"]).read_text()
