@@ -25,7 +25,7 @@ from sqlalchemy.engine import URL, make_url
 
 from onlyonce import configuration, settings
 from onlyonce.api.load import above_package
-from onlyonce.core.errors import Retryable
+from onlyonce.core.errors import Refused, Retryable
 from onlyonce.environment import inherited, variable
 from onlyonce.local import processes
 
@@ -250,9 +250,18 @@ def _silent(_: str) -> None:
 
 
 def require_port() -> None:
-    """Raise Refused if another program has the port. Do nothing if our own api-server runs."""
-    if processes.find("api-server", settings.home()) is None:
-        processes.require_free_port(settings.airflow_port(), "Airflow's UI and API", "ONLYONCE_AIRFLOW_PORT")
+    """Raise Refused if another program has the port, or if our own api-server runs at another port."""
+    home, port = settings.home(), settings.airflow_port()
+    running = processes.find("api-server", home)
+    if running is None:
+        processes.require_free_port(port, "Airflow's UI and API", "ONLYONCE_AIRFLOW_PORT")
+    elif (ports := processes.listens_at(running)) and port not in ports:
+        raise Refused(
+            f"the Airflow of {home} runs at port {min(ports)}, and ONLYONCE_AIRFLOW_PORT is {port}",
+            data="nothing was started or stopped",
+            hint=f"export ONLYONCE_AIRFLOW_PORT={min(ports)} in this shell; for another port: `onlyonce down`, then "
+            "`onlyonce up`",
+        )
 
 
 def start(progress: Progress = _silent) -> None:

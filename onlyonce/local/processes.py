@@ -102,6 +102,15 @@ def find(name: str, home: Path) -> psutil.Process | None:
         return None
 
 
+def listens_at(process: psutil.Process) -> set[int]:
+    """Return the ports at which a process or one of its children accepts connections; empty if that can't be known."""
+    found: set[int] = set()
+    with contextlib.suppress(psutil.Error):
+        for one in (process, *process.children(recursive=True)):
+            found |= {here.laddr.port for here in one.net_connections("tcp") if here.status == psutil.CONN_LISTEN}
+    return found
+
+
 def has_ended(name: str, home: Path) -> bool:
     """Return whether a process was started under this name and has ended."""
     return _pid_file(name, home).exists() and find(name, home) is None

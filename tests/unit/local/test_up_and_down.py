@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+import socket
 from pathlib import Path
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
 from onlyonce.cli import app
 from onlyonce.core import errors
 from onlyonce.core.errors import OnlyonceError, Refused
-from onlyonce.local import platform, postgres, prerequisites
+from onlyonce.local import airflow_server, platform, postgres, prerequisites, processes
 
 runner = CliRunner()
 PACKAGE = Path(errors.OURS)
@@ -70,3 +72,20 @@ def test_no_error_ends_with_a_full_stop() -> None:
         if ast.unparse(call.args[0]).rstrip("'\"").endswith(".")
     ]
     assert found == []
+
+
+def test_airflow_that_runs_at_another_port_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell without the variable with which it was started would wait for an answer at the default port."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        monkeypatch.setattr(processes, "find", lambda *_: psutil.Process())
+        assert port in processes.listens_at(psutil.Process())
+        monkeypatch.setattr(processes, "listens_at", lambda _: {port})  # other tests of this process listen too
+        monkeypatch.setenv("ONLYONCE_AIRFLOW_PORT", str(port))
+        airflow_server.require_port()
+
+        monkeypatch.setenv("ONLYONCE_AIRFLOW_PORT", "8080" if port != 8080 else "8081")
+        with pytest.raises(Refused, match=f"runs at port {port}") as refused:
+            airflow_server.require_port()
+
+    assert f"export ONLYONCE_AIRFLOW_PORT={port}" in refused.value.hint
