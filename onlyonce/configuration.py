@@ -69,9 +69,15 @@ Days = Annotated[int, Field(ge=0)]
 Level = Literal["ALL", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF"]
 FOLDERS = ("home", "archive", "jars")
 URLS = ("database_url", "reader_url", "admin_url", "database_url_pooler")
+CRON = r"@[a-z]+|[\dA-Za-z*][\dA-Za-z*?/,#-]*( +[\dA-Za-z*?/,#-]+){4,5}"
+"""The form of a cron expression. Only Airflow knows whether the values of its fields can be ones."""
 ALLOWED_IN_WORDS = (
     dict.fromkeys(FOLDERS, "a folder")
     | dict.fromkeys(("driver_memory", "executor_memory"), "a number with k, m, g or t")
+    | {
+        "schedule": "a cron expression of five fields, @daily or the like, or none",
+        "backfill_interval": "a cron expression of five fields, or @daily or the like",
+    }
     | dict.fromkeys(URLS, f"a URL of PostgreSQL: {EXAMPLE}")
 )
 
@@ -190,8 +196,12 @@ class Configuration(BaseSettings):
     )
 
     # Airflow
-    schedule: str = Field("*/10 * * * *", description="cron of the stream DAGs, UTC; none: by hand")
-    backfill_interval: str = Field("0 0 * * *", description="cron of a backfill's data intervals, UTC")
+    schedule: str = Field(
+        "*/10 * * * *", pattern=f"^(none|{CRON})$", description="cron of the stream DAGs, UTC; none: by hand"
+    )
+    backfill_interval: str = Field(
+        "0 0 * * *", pattern=f"^({CRON})$", description="cron of a backfill's data intervals, UTC"
+    )
     airflow_port: Port = Field(8080, description="port of the embedded Airflow's page and API")
     airflow_url: str | None = Field(
         None,

@@ -103,6 +103,7 @@ def test_the_environment_wins_over_the_file_and_the_file_over_the_default(
         ("", "PG_PORT=high", ["ONLYONCE_PG_PORT is 'high'", "a whole number from 1 to 65535; without it: 54318"]),
         ("", "VACUUM_HOURS=2", ["ONLYONCE_VACUUM_HOURS is '2'", "a whole number from 24"]),
         ("", "SPARK_LOG=loud", ["ONLYONCE_SPARK_LOG is 'loud'", "DEBUG or INFO"]),
+        ("", "SCHEDULE=foo", ["ONLYONCE_SCHEDULE is 'foo'", "a cron expression of five fields"]),
         ("", "DRIVER_MEMORY=much", ["ONLYONCE_DRIVER_MEMORY is 'much'", "a number with k, m, g or t"]),
         ("", "CONFIG=none.toml", ["ONLYONCE_CONFIG names", "none.toml"]),
         ("heartbeat = 0", "", ["heartbeat in", "onlyonce.toml is 0", "a number above 0"]),
