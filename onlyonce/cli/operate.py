@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import threading
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -39,6 +39,7 @@ from onlyonce.cli.shell import (
 from onlyonce.cli.work import watched
 from onlyonce.console import Row
 from onlyonce.core.errors import InvariantBroken, OnlyonceError, Refused
+from onlyonce.core.near_names import choose
 from onlyonce.core.runs import Report
 
 PANEL = "When something is stuck"
@@ -136,12 +137,14 @@ def inbox(
 
     from onlyonce.sources import discovery as inboxes
 
-    give(
-        inboxes.look_at_inbox(
-            declared(pipeline).of_source(source), "moved" if moved else "another" if another else None
-        ),
-        as_json,
-    )
+    known = declared(pipeline)
+    if source is not None and source not in known.sources:
+        raise Refused(
+            f"{pipeline} has no source {source!r}",
+            hint=choose(source, list(known.sources)) if known.sources else "it has one source: leave out --source",
+        )
+    said: Literal["moved", "another"] | None = "moved" if moved else "another" if another else None
+    give(inboxes.look_at_inbox(known.of_source(source), said), as_json)
 
 
 @asking("drop")

@@ -221,8 +221,17 @@ def _output(
             of = f"window [{window[0]}, {window[1]})" if window[0] else "all of it"
             yield (
                 f"{instance}: {output.name}: {of}: the log says {meant[window]} rows, the table has "
-                f"{there[window]} ({place})"
+                f"{there[window]} ({place})" + (_again(instance, output, window) if any(there.values()) else "")
             )
+
+
+def _again(instance: str, output: Output, window: tuple[Any, Any]) -> str:
+    """Return the command that makes the rows of a window again from `events`; nothing if none does."""
+    if "@" in instance or not window[0] or output.sink.writes_files or output.on_backfill in ("skip", "resend"):
+        return ""
+    start, stop = (time.isoformat().replace("+00:00", "Z") for time in window)
+    root = output.made_beside or output.name
+    return f". It makes them again: onlyonce backfill {instance} --output {root} --from {start} --to {stop}"
 
 
 def _meant(database: Database, instance: str, output: Output, windowed: bool) -> Windows | None:

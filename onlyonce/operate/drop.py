@@ -18,8 +18,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-import structlog
-
 from onlyonce import failed_runs, logs, settings
 from onlyonce.api import load as declarations
 from onlyonce.api.pipeline import Pipeline, each_input, folder
@@ -40,8 +38,6 @@ from onlyonce.database.migrate import migrate
 from onlyonce.failpoints import passing
 from onlyonce.sinks import target_kinds
 from onlyonce.tables import removal
-
-log = structlog.get_logger()
 
 
 def main(argv: list[str]) -> Report:
@@ -149,7 +145,6 @@ def _settle(database: Database, left: Left) -> None:
         target_kinds.functions(place).drop(place)
     passing("drop-after-place")
     Drops(database).settle(left)
-    log.debug("dropped", place=left.place)
 
 
 def _inputs(asked: Namespace, pipeline: Pipeline | None) -> list[str]:

@@ -210,7 +210,8 @@ def report(database: Database, pipeline: Pipeline, span: Span, run_id: str, warn
     done = Views(database).rows("run_backfills", run_id=run_id)
     commits = Views(database).rows("run_commits", run_id=run_id)
     facts = {"pipeline": pipeline.name, **_asked_for(span)}
-    title, shown = f"{pipeline.name}: recomputed by {run_id}", {"backfills": done, "commits": commits}
+    title = f"{pipeline.name}: " + (f"recomputed by {run_id}" if done else "nothing to recompute, nothing was written")
+    shown = {"backfills": done, "commits": commits}
     nothing = ["no record has its window between these times, so no row was written or replaced"]
     empty = bool(done) and not any(row["windows"] for row in done)
     return Report(title, run_id, facts, shown, [*warnings, *(nothing if empty else [])])

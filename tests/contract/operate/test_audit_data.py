@@ -137,6 +137,18 @@ DAMAGES: dict[str, tuple[Callable[[Shop], Any], str]] = {
 }
 
 
+def test_window_that_differs_comes_with_its_backfill(whole: Shop) -> None:
+    """Not if the whole table is empty: it may be gone, and then a backfill refuses it."""
+    table(whole, at(1))
+    [cut] = found(whole)[0]
+    table(whole)
+    [empty, _] = found(whole)[0]
+
+    start, stop = (time.isoformat().replace("+00:00", "Z") for time in (at(0), at(1)))
+    assert cut.endswith(f"onlyonce backfill shop --output per_shop --from {start} --to {stop}")
+    assert "onlyonce backfill" not in empty
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_each_disagreement_is_named_with_its_place(whole: Shop, damage: str) -> None:
     """By batch and fate, or by window, with both numbers; only what was damaged is named."""

@@ -816,3 +816,12 @@ def test_check_warns_of_changes_that_mix_results(monkeypatch: pytest.MonkeyPatch
     assert "target of shop has changed: the new target gets windows from now on. `onlyonce plan shop`" in " ".join(
         (result.stdout + result.stderr).split()
     )
+
+
+def test_inbox_of_a_source_that_is_not_declared_is_refused() -> None:
+    """Without a step that takes in input of a source that there never was."""
+    result = CliRunner().invoke(app, ["inbox", "shop", "--source", "till", "--pipelines", "tests/support/shop.py"])
+
+    assert result.exit_code == 64
+    assert result.stderr.splitlines()[0] == "shop has no source 'till'"
+    assert "leave out --source" in result.stderr
