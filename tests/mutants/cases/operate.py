@@ -306,7 +306,7 @@ MUTANTS = (
         "an-error-remembered-for-ever",
         "the error of a run at a shell stays after one that has ended well",
         "onlyonce/failed_runs.py",
-        Delete("remembered", "_file(settings.home(), pipeline).unlink(missing_ok=True)"),
+        Delete("remembered", "forget(pipeline)"),
         tests=("tests/contract/operate/test_doctor.py::test_doctor_names_the_error_of_the_last_run_at_a_shell",),
     ),
     Mutant(
