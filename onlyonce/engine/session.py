@@ -11,7 +11,6 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-import psutil
 import structlog
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -68,6 +67,8 @@ def _end_unconnected() -> None:
     """
     if SparkContext._gateway is not None:  # it reads the pipe
         return
+    import psutil  # an executor, which imports this module too, has no such package
+
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             if "_PYSPARK_DRIVER_CONN_INFO_PATH" in process.environ():

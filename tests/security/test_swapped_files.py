@@ -51,7 +51,7 @@ def test_a_file_that_became_a_link_is_not_blanked(tmp_path: Path) -> None:
     file.unlink()
     file.symlink_to(secret)
 
-    with pytest.raises(Retryable, match="is no file any more"):
+    with pytest.raises(Retryable, match="is not a file any more"):
         erase_inputs.blank_files(erase_inputs.Lines(file, [(0, len(line) - 1)]))
 
     assert found is not None
