@@ -33,7 +33,6 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
-from sqlalchemy.dialects import mysql, postgresql
 
 from onlyonce import settings
 from onlyonce.api import ddl, functions, identity, load, resolve
@@ -581,6 +580,8 @@ def names_in_quotes(pipeline: Pipeline) -> list[str]:
 
 def _in_sql(dialect: str, table: str) -> str:
     """Return a table's name as it is written in SQL: the parts in quotes that need them."""
+    from sqlalchemy.dialects import mysql, postgresql  # a run, which imports this module, needs neither
+
     if dialect == "postgresql":
         names = postgresql.dialect().identifier_preparer  # type: ignore[no-untyped-call]
         return ".".join(map(names.quote, table.split(".")))

@@ -19,6 +19,9 @@ from onlyonce import settings
 from onlyonce.core.errors import OnlyonceError, Refused, Superseded
 from onlyonce.core.runs import first_line
 
+TABLE = "last runs that failed"
+"""The table of the doctor's report that has them."""
+
 
 @dataclass(frozen=True)
 class RunEnd:

@@ -51,6 +51,7 @@ PARTS = {"array": 1, "map": 2}
 WITH_LENGTH = ("char", "character", "varchar")
 DECIMALS = ("decimal", "dec", "numeric")
 MOST_DIGITS = 38
+"""Digits of a decimal in Spark."""
 OTHER_NAMES = {
     "text": "string",
     "str": "string",

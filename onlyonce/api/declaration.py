@@ -232,12 +232,9 @@ def _meant(made: type, option: str, value: Any, names: tuple[str, ...]) -> str:
     if kinds := [name for name in names if name[0].isupper() and name != WORDS[bool]]:
         similar = near(str(value).lower(), [kind.lower() for kind in kinds])
         found = next((kind for kind in kinds if kind.lower() == similar), None)
-        calls = _calls(made, option)
-        return (
-            f"did you mean {option}={calls.get(found, f'{found}(…)')}"
-            if found
-            else f"for example {option}={calls.get(kinds[0], f'{kinds[0]}(…)')}"
-        )
+        kind = found or kinds[0]
+        call = _calls(made, option).get(kind, f"{kind}(…)")
+        return f"{'did you mean' if found else 'for example'} {option}={call}"
     if "a string" in names and isinstance(value, int | float | os.PathLike):
         return f"for example {option}={str(value)!r}"
     if "a string" in names and isinstance(value, tuple) and all(isinstance(part, str) for part in value) and value:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from onlyonce import console, settings
+from onlyonce import console, failed_runs, settings
 from onlyonce.cli.checking import log_if_there
 from onlyonce.cli.shell import (
     InstanceName,
@@ -68,7 +68,7 @@ def doctor(given: Any, words: list[str], as_json: bool) -> None:
         give(report, as_json)
     else:
         _tell(report)
-    if report.tables["findings"] or report.tables.get(doctoring.FAILED_RUNS):
+    if report.tables["findings"] or report.tables.get(failed_runs.TABLE):
         raise typer.Exit(1)
 
 
@@ -250,7 +250,7 @@ def _tell(report: Report) -> None:
             f"{found['finding']}: {found['what']}", data=found["data"], hint=f"{found['repair']}{by_fix}"
         )
         console.show_error(what, out)
-    for end in report.tables.get("last runs that failed", []):
+    for end in report.tables.get(failed_runs.TABLE, []):
         out.print(
             f"the last run of {end['pipeline']} failed at {console.plain(end['ended_at'])} ({end['command']}): "
             f"{end['error']}",

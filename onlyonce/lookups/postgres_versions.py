@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from onlyonce.api.ddl import MOST_DIGITS
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.joins_and_state import Lookup
 from onlyonce.api.sinks import Postgres
@@ -60,8 +61,6 @@ TYPES = {
     "timestamp without time zone": pa.timestamp("us"),
 }
 NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
-WIDEST = 38
-"""Digits of a decimal in Spark."""
 MAY_NOT = "42501"
 """SQLSTATE of a missing privilege."""
 
@@ -159,12 +158,12 @@ def _type(lookup: Lookup, column: Any) -> pa.DataType:
     if known := TYPES.get(plain):
         return known
     digits = NUMERIC.fullmatch(column.type)
-    if digits and int(digits[1]) <= WIDEST and int(digits[2]) <= int(digits[1]):
+    if digits and int(digits[1]) <= MOST_DIGITS and int(digits[2]) <= int(digits[1]):
         return pa.decimal128(int(digits[1]), int(digits[2]))
     raise _refused(
         lookup,
         f"column {column.name} of {_name(lookup)} is {column.type}, a type that a lookup can't have",
-        f"look up a view that leaves it out, or casts it: to text, or a number to numeric({WIDEST}, 9)",
+        f"look up a view that leaves it out, or casts it: to text, or a number to numeric({MOST_DIGITS}, 9)",
     )
 
 

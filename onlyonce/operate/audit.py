@@ -114,7 +114,7 @@ def _look(
             left_out += _removed(database, instance)
             watch(f"{instance}: a sample of ids")
             yield from _sample(database, instance, events, declared.get(name))
-        elif rows := _vouched_rows(database, instance):
+        elif rows := sum(one.left - one.going for one in _vouched(database, instance) if one.is_committed):
             yield f"{instance}: the log says that `events` has {rows} rows, and there is no table {events}"
         pipeline = declared.get(name)
         if pipeline is None:
@@ -145,31 +145,47 @@ def _events(database: Database, instance: str, events: Location) -> Iterator[str
     for part in rows.to_batches(columns=columns, filter=pc.field(OO_KIND) != CONTROL):
         for group in pa.Table.from_batches([part]).group_by(columns).aggregate([([], "count_all")]).to_pylist():
             there[group[OO_INCARNATION], group[OO_BATCH], group[OO_KIND]] += group["count_all"]
-    known, removed = Views(database).rows("received", instance=instance), Removals(database).counts(instance)
-    for batch in known:
-        for fate in ("kept", "invalid", "expired"):
-            key = (batch["incarnation"], batch["batch"], fate)
-            gone, going = removed.get(key, (0, 0))
-            found, meant = there.pop(key, 0), (batch[fate] or 0) - gone
-            if batch["state"] == "committed" and found not in (meant, meant - going):
-                less = f", {gone} of them removed" if gone else ""
-                yield (
-                    f"{batch['incarnation']}/{batch['batch']}: the log says {batch[fate] or 0} {fate}{less}, `events` "
-                    f"has {found} ({events})"
-                )
+    for batch in _vouched(database, instance):
+        found = there.pop((batch.incarnation, batch.number, batch.fate), 0)
+        if batch.is_committed and found not in (batch.left, batch.left - batch.going):
+            less = f", {batch.gone} of them removed" if batch.gone else ""
+            yield (
+                f"{batch.incarnation}/{batch.number}: the log says {batch.said} {batch.fate}{less}, `events` "
+                f"has {found} ({events})"
+            )
     for (incarnation, number, fate), count in sorted(there.items()):
         yield f"{incarnation}/{number}: `events` has {count} {fate}, the log knows no such batch ({events})"
 
 
-def _vouched_rows(database: Database, instance: str) -> int:
-    """Return how many rows of committed batches the log says are in `events`, without those that may be removed."""
-    removed = Removals(database).counts(instance)
-    found = 0
-    for batch in Views(database).rows("received", instance=instance):
+@dataclass(frozen=True)
+class Vouched:
+    """How many rows of a batch with one fate the log says are in `events`.
+
+    said    as the batch was committed
+    gone    removed since
+    going   those that a removal has begun to remove
+    """
+
+    incarnation: str
+    number: int
+    fate: str
+    is_committed: bool
+    said: int
+    gone: int
+    going: int
+
+    @property
+    def left(self) -> int:
+        """Return how many are there until the removal that has begun has ended."""
+        return self.said - self.gone
+
+
+def _vouched(database: Database, instance: str) -> Iterator[Vouched]:
+    known, removed = Views(database).rows("received", instance=instance), Removals(database).counts(instance)
+    for batch in known:
         for fate in ("kept", "invalid", "expired"):
-            gone, going = removed.get((batch["incarnation"], batch["batch"], fate), (0, 0))
-            found += ((batch[fate] or 0) - gone - going) if batch["state"] == "committed" else 0
-    return found
+            key = (batch["incarnation"], batch["batch"], fate)
+            yield Vouched(*key, batch["state"] == "committed", batch[fate] or 0, *removed.get(key, (0, 0)))
 
 
 def _removed(database: Database, instance: str) -> Iterator[str]:

@@ -445,13 +445,10 @@ def visit(argv: list[str]) -> Report:
     shown = {"findings": rows, "repairs": done}
     said = [f"{len(found)} finding(s)"] if found else []
     if failed := _failed(platform):
-        shown[FAILED_RUNS] = [vars(end) for end in failed]
+        shown[failed_runs.TABLE] = [vars(end) for end in failed]
         said.append(f"the last run of {', '.join(end.pipeline for end in failed)} failed")
     title = f"doctor: {'; '.join(said) or 'nothing is stuck'}"
     return Report(title, f"doctor__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown, warnings)
-
-
-FAILED_RUNS = "last runs that failed"
 
 
 def _failed(platform: Platform) -> list[failed_runs.RunEnd]:

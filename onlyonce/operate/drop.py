@@ -52,7 +52,7 @@ def main(argv: list[str]) -> Report:
     migrate(database.url)
     declared = declarations.load(asked.pipelines)
     found, before = Drops(database).look(asked.name, asked.output), Drops(database).left(asked.name, asked.output)
-    known, last = Drops(database).known(), _last_commit(database, asked.name)
+    elsewhere = _elsewhere(database, asked) if asked.name.partition("@")[0] not in declared else ""
     is_declared = _is_declared(declared.get(asked.name), asked.output)
     if is_declared:
         found.refuse_kept(asked.name)
@@ -69,30 +69,22 @@ def main(argv: list[str]) -> Report:
             _settle(database, left)
         if asked.output is None:
             failed_runs.forget(asked.name)
-    report = _report(asked, found, leaves, known, _inputs(asked, declared.get(asked.name)))
-    if found.incarnations and asked.name.partition("@")[0] not in declared:
-        report.warnings.append(_elsewhere(asked.name, last, done=asked.yes))
+    report = _report(asked, found, leaves, Drops(database).known(), _inputs(asked, declared.get(asked.name)))
+    report.warnings.extend([elsewhere] if found.incarnations and elsewhere else [])
     return report
 
 
-def _last_commit(database: Database, name: str) -> datetime | None:
+def _elsewhere(database: Database, asked: Namespace) -> str:
+    """Return the warning for a pipeline that a file that was not read may declare. Call it before the drop."""
     rows = Views(database).rows("status")
-    return next((row["last_commit"] for row in rows if row["pipeline"] == name), None)
-
-
-def _elsewhere(name: str, last: datetime | None, *, done: bool) -> str:
-    """Return the warning for a pipeline that may be declared in a file that was not read."""
+    last = next((row["last_commit"] for row in rows if row["pipeline"] == asked.name), None)
     at = f", and its last batch was committed at {plain(last)}" if last else ""
-    pipeline = name.partition("@")[0]
-    if done:
-        return (
-            f"no file that was read declares {pipeline}{at}: if another project still declares it, its next run begins "
-            "it again and takes in its whole input"
-        )
-    return (
-        f"no file that was read declares {pipeline}{at}: if another project declares it, leave it, or name its file "
-        "(--pipelines FILE)"
+    then = (
+        "if another project still declares it, its next run begins it again and takes in its whole input"
+        if asked.yes
+        else "if another project declares it, leave it, or name its file (--pipelines FILE)"
     )
+    return f"no file that was read declares {asked.name.partition('@')[0]}{at}: {then}"
 
 
 def _is_declared(pipeline: Pipeline | None, output: str | None) -> bool:

@@ -367,12 +367,12 @@ def _why_invalid(
     if found := common_reason(instance, batches):
         said.append(f"The most frequent reason ({found[1]:,}): {found[0]}")
         if encoding := other_encoding(pipeline, [found[0]]):
-            said.append(f"{encoding[0].upper()}{encoding[1:]}")
+            said.append(encoding)
     if all_invalid(fates) and (at := declared_at(pipeline).removesuffix(": ")):
         said.append(f"They are declared at {at}")
     if has_csv_without_header(pipeline) and (header := header_read_as_record(pipeline, instance, batches)):
-        said.append(f"{header[0].upper()}{header[1:]}")
-    return "".join(f"{one}{'' if one.endswith('?') else '.'} " for one in said)
+        said.append(header)
+    return "".join(f"{one[0].upper()}{one[1:]}{'' if one.endswith('?') else '.'} " for one in said)
 
 
 def report(

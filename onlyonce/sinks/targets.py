@@ -39,11 +39,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def _out_of_the_way(pipeline: Pipeline, output: Output) -> str:
-    """Return how an output is no longer declared: a pipeline has at least one."""
-    if len(pipeline.outputs) > 1:
-        return "take the output out of the declaration"
-    return f"give the output another name than {output.name} in the declaration"
+def _made_again(pipeline: Pipeline, output: Output) -> str:
+    """Return how the table of an output is made again. A pipeline's only output is renamed, since it needs one."""
+    several = len(pipeline.outputs) > 1
+    return (
+        "make it again from `events`: "
+        + ("take the output out of" if several else f"give the output another name than {output.name} in")
+        + f" the declaration, onlyonce drop {pipeline.name} --output {output.name} --tables --yes, and "
+        + ("declare it again" if several else f"onlyonce run {pipeline.name}")
+    )
 
 
 @contextmanager
@@ -61,11 +65,7 @@ def claimed(context: RunContext, output: Output) -> Iterator[None]:
     identity, place = target_identity.identity(declared, _database, suffix), declared.of_run(suffix)
     at = target_kinds.functions(place)
     made = Targets(context.database).claim(context.instance, output.name, place, identity)
-    again = (
-        f"make it again from `events`: {_out_of_the_way(context.pipeline, output)}, onlyonce drop "
-        f"{context.pipeline.name} --output {output.name} --tables --yes, and "
-        + ("declare it again" if len(context.pipeline.outputs) > 1 else f"onlyonce run {context.pipeline.name}")
-    )
+    again = _made_again(context.pipeline, output)
     if made.at is not None and not at.is_there(place):
         raise Refused(
             f"output {output.name}: {place.where} is gone; it was there since {made.at:%Y-%m-%d %H:%M}",

@@ -75,7 +75,7 @@ def resting(shop: Shop) -> Shop:
 
 def failed_last(*arguments: str) -> list[dict[str, Any]]:
     """The last runs that failed, as the doctor names them."""
-    return doctor.main(["--grace=0", *arguments]).tables.get(doctor.FAILED_RUNS, [])
+    return doctor.main(["--grace=0", *arguments]).tables.get(failed_runs.TABLE, [])
 
 
 def test_doctor_names_the_error_of_the_last_run_at_a_shell(shop: Shop) -> None:
