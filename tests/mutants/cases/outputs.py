@@ -540,7 +540,7 @@ MUTANTS = (
         "onlyonce/outputs/lookups.py",
         Replace("versions_of_next_batch", "row.lookups if row and row.declaration_hash == hash else {}", "{}"),
         tests=(
-            "tests/spark/outputs/test_lookups.py::test_each_row_is_joined_with_the_version_that_its_batch_began_with[1-2]",
+            "tests/spark/outputs/test_lookups.py::test_each_row_is_joined_with_the_version_that_its_batch_began_with[4-2]",
         ),
         spark=True,
     ),
