@@ -567,7 +567,8 @@ class FileSink(DeclaredSink):
                 and {ext}. It may have folders
     prefix      the value of {prefix}; by default the output's name
     extension   the value of {ext}; by default the format's own
-    skip_empty  leave a shard without rows out; by default it is an empty, valid file, so each window has all its files
+    skip_empty  leave a shard without rows out; by default it is an empty, valid file, so each window with
+                rows has all its files. A window without any row has no file
     """
 
     module = "onlyonce.sinks.files.sink_files"

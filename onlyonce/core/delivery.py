@@ -84,7 +84,9 @@ class Answer:
 def judge(status: int, body: str, headers: Mapping[str, str], now: datetime) -> Answer:
     """Return the answer of an HTTP endpoint to one row.
 
-    An *unknown* answer is why a webhook may be called twice: the row is sent again under the same idempotency key.
+    An *unknown* answer is why a webhook may be called twice: the row is sent again under the same idempotency key. A
+    row is sent again and again if the answer is that the address or the password is wrong (`NOT_HERE`, such as 404):
+    these attempts are not counted, until the declaration or the password is corrected.
     """
     text = told(f"{status} {body}")
     pause = asked_pause(headers.get("retry-after", ""), now)

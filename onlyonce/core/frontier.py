@@ -101,7 +101,7 @@ def is_late(frontier: Frontier, window: Window, watermark_delay: Micros, time: M
 
     Sessions compare the record's time, joins the time less their reach. A record that was left out of an upstream
     window is late for the windows that are made of it. A day with a change of daylight saving time (DST) has no rule of
-    its own: `Fixed` decides where it ends."""
+    its own: `Fixed` decides where it ends. Spark's form of this rule is `outputs.windows.is_late`."""
     if isinstance(window, Chained) and any(
         late for found, late in late_through(frontier, window, watermark_delay, time) if found[1] == end
     ):
@@ -238,5 +238,5 @@ class SourceBatch:
 
 
 def after_batch(known: Frontier, source_batch: SourceBatch | None, largest: Micros | None) -> Frontier:
-    """Return the frontier after the commit of a batch; `turn` is given if the pipeline has several sources."""
+    """Return the frontier after the commit of a batch; `source_batch` is given if the pipeline has several sources."""
     return known.after_batch(largest if source_batch is None else source_batch.after(largest).least())

@@ -1,7 +1,8 @@
 """Why a run has work, by what the log and the checkpoints say: the first reason, or None. Pure.
 
 A run without a reason starts no Spark. A reason may be wrong in one direction only: a run that starts Spark for nothing
-costs seconds, and a run that does not start it leaves work undone.
+costs seconds, and a run that does not start it leaves work undone. Which of
+several sources is idle, and so does not hold back the watermark, is decided in `frontier.Progress.fallen_idle`.
 """
 
 from __future__ import annotations

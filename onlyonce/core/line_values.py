@@ -23,6 +23,7 @@ from onlyonce.core.errors import in_line
 SHOWN = 40
 """How many characters of a value a reason shows. The whole line is in `oo_raw`."""
 SPACE = " \t\r\n"
+"""The blanks of JSON. A no-break space or a form feed is none of them."""
 DEEPEST = 1000
 """How deep a line may be nested."""
 SHALLOW = 100

@@ -237,7 +237,8 @@ class Session:
     merges sessions only if they overlap. A record is late iff its event time is at most `closed_until`. Spark compares
     the merged end instead, by which a stream could differ from its batch without a reported drop.
 
-    gap  how long a key is silent before its next record begins another session
+    gap  a record begins another session if its key was silent for longer than this. A record exactly `gap` after the
+         last one belongs to the session. `outputs.windows.assign` calls Spark's `session_window` for it
     """
 
     gap: timedelta

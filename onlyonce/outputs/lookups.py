@@ -1,8 +1,9 @@
 """Which versions of its lookups an output's batch sees. The batch row fixes them; docs/specification/lookups.md.
 
 A query is started with one version of each table. If the log has the batch that Spark will run first, its row names the
-versions: that batch is tried again, or its rows are consumed again. Otherwise the newest versions are used. If a
-table has a newer version before a later batch of the same start begins, the query ends and starts again.
+versions: that batch is tried again, or its rows are consumed again. Otherwise the newest versions are used. If a table
+has a newer version before a later batch of the same start begins, the query ends and starts again. A backfill reads the
+versions that its windows saw, or the newest: `backfill_windows.lookup_parts_of`.
 """
 
 from __future__ import annotations

@@ -116,7 +116,8 @@ def is_late(window: Window, watermark_delay: timedelta) -> Column:
 def met_closed(window: Window, watermark_delay: timedelta) -> Column:
     """Return whether a pair met a closed window of the output, regardless of a chain.
 
-    A session compares the event time. A join does this too, with its reach.
+    This is Spark's form of `core.frontier.is_late`. A session compares the event time. A join does this too, with its
+    reach.
     """
     if isinstance(window, Joined):
         return F.coalesce(F.col(OO_EVENT_TIME) <= taken_until(window, watermark_delay), F.lit(False))

@@ -323,7 +323,7 @@ def _silence(database: Database, pipeline: Pipeline, now: Frontier) -> Frontier 
 
 
 def _closes_more(pipeline: Pipeline, now: Frontier, after: Frontier, reached: Micros | None) -> bool:
-    """Return whether the marker closes a window that may have records; `limit` is the end of the last such window."""
+    """Return whether the marker closes a window that may have records. `reached` is the largest event time so far."""
     for output in pipeline.roots():
         if output.window is not None and reached is not None:
             watermark_delay = micros(output.watermark_delay)

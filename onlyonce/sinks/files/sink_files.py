@@ -357,7 +357,8 @@ class FilesWriter:
     def write(self, batch: Batch, rows: DataFrame, content_of_rows: Content) -> int:
         """Run one task and commit one unit for each pinned partition.
 
-        In an at-least-once replay the first attempt's files stay.
+        A window without any row gets no file, unless it had files before. In an at-least-once replay the first
+        attempt's files stay.
         """
         windows = _windows(rows) if content_of_rows.rows else set()
         self._commit(batch, rows, content_of_rows, windows, () if self._sink.skip_empty else windows)
