@@ -135,6 +135,11 @@ def location(text: str, whose: str = "a location") -> Location:
     return Url(f"{scheme}://{parts[2]}", "/".join(names))
 
 
+def stored_location(text: str) -> Location:
+    """Return the location that was stored as this string. Unlike `location`, a path may begin with `~`."""
+    return location(text) if is_url(text) else Path(text)
+
+
 def _without_login(text: str) -> str:
     return re.sub(r"//[^/@]*@", "//…@", text).partition("?")[0]
 

@@ -133,7 +133,9 @@ def count_mentions(content: bytes, mentions: Mentions) -> int:
     form, decoder = next(
         ((form, decoder) for begins, form, decoder in FORMATS if content.startswith(begins)), ("", None)
     )
-    decoder = decoder or (_state_table if checkpoint.is_state_table(content) else _text)
+    if decoder is None and checkpoint.is_state_table(content):
+        form, decoder = "table of RocksDB", _state_table
+    decoder = decoder or _text
     try:
         return decoder(content, mentions)
     except DAMAGE:
@@ -435,7 +437,6 @@ def remove_leftovers(
 ) -> None:
     """Remove everything that the section above lists, but nothing in the targets of outputs that are `left_out`."""
     for output in _renewed(database, pipeline, mentions):
-        # Without `yes` it only checks.
         reset.new(f"{pipeline.name}/{output.name}", yes=True, start=_start(output))
     passing("forget-after-state")
     _closed_checkpoints(database, pipeline, mentions)

@@ -27,7 +27,7 @@ from onlyonce.api.sources import before_start
 from onlyonce.core import backlog, stored_names
 from onlyonce.core.backlog import Backlog
 from onlyonce.core.errors import OnlyonceError, Refused
-from onlyonce.core.locations import Location, Url, is_url, location, on_disk
+from onlyonce.core.locations import Location, Url, on_disk, stored_location
 from onlyonce.core.stored_names import BATCH_NO
 from onlyonce.sources import (
     backlog_topic,
@@ -194,7 +194,7 @@ def _place_of_table(source: DeltaSource, there: Registered) -> Location:
         return delta_log.log_location(source)
     if there.of_table.at is None:
         raise Refused(f"only Spark's catalog knows where {source.table} is, until a run has read it")
-    return location(there.of_table.at) if is_url(there.of_table.at) else Path(there.of_table.at)
+    return stored_location(there.of_table.at)
 
 
 def _in_inbox(inbox: Inbox, there: Registered) -> Backlog:

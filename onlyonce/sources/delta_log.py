@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
@@ -23,10 +22,10 @@ from onlyonce import settings
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.pipeline import Pipeline
 from onlyonce.api.sources import EARLIEST, DeltaSource
-from onlyonce.core import backlog, locations, stored_names, table_versions
+from onlyonce.core import backlog, stored_names, table_versions
 from onlyonce.core.backlog import Backlog
 from onlyonce.core.errors import Refused
-from onlyonce.core.locations import Location, is_url, location
+from onlyonce.core.locations import Location, is_url, location, stored_location
 from onlyonce.core.records import Damaged
 from onlyonce.core.stored_names import BATCH_NO, SEEN_AT
 from onlyonce.core.table_versions import DataFile
@@ -110,7 +109,7 @@ def read_versions(files: Iterable[InputFile]) -> dict[str, int]:
     if not found:
         return {}
     said = {"version": max(int(file.identity.partition("/")[0]) for file in found)}
-    at = Path(json.loads(found[0].mark)[stored_names.MARK_AT])
+    at = stored_location(json.loads(found[0].mark)[stored_names.MARK_AT])
     return said | {"newest": opening.table(at).version()} if opening.any_in(at) else said
 
 
@@ -118,7 +117,7 @@ def check_table_there(pipeline: Pipeline, file: InputFile) -> None:
     """Raise Refused if a registered data file is missing or changed: its unread rows would be lost."""
     if not file.size:
         return  # it stands for versions without rows
-    at = location(file.path) if is_url(file.path) else Path(file.path)
+    at = stored_location(file.path)
     there = stores.of(at).look(at)
     if there is None:
         raise vanished_versions(pipeline, file.path, file.identity.partition("/")[0])
@@ -160,7 +159,7 @@ MOST_UNREAD = 1000
 
 def log_location(source: DeltaSource) -> Location:
     """Return where the table of a declared path is."""
-    return locations.location(source.where) if is_url(source.where) else settings.table_location(source.where)
+    return location(source.where) if is_url(source.where) else settings.table_location(source.where)
 
 
 def log_pages(pipeline: Pipeline, at: Location, there: Read) -> Iterator[list[InputFile]]:
@@ -191,10 +190,10 @@ def unread_versions(pipeline: Pipeline, at: Location, there: Read) -> Backlog:
         found = table_versions.sizes(actions, {file.path for file in table.files(version, actions)})
         files += [(size, committed_ms * 1_000_000, records) for size, records in found]
     whole = backlog.of_files(files)
+    if versions > MOST_UNREAD:  # even if the first of them have no rows
+        return Backlog(None, None, whole.oldest, {"versions": versions}, f"more than {MOST_UNREAD:,} versions wait")
     if not files:
         return Backlog()
-    if versions > MOST_UNREAD:
-        return Backlog(None, None, whole.oldest, {"versions": versions}, f"more than {MOST_UNREAD:,} versions wait")
     return replace(whole, detail={"versions": versions, **whole.detail})
 
 

@@ -64,6 +64,9 @@ def in_microseconds(array: pa.Array) -> pa.Array:
         if values.type == kind.value_type:
             return array
         return _with_child(array, (pa.list_ if types.is_list(kind) else pa.large_list)(values.type), values)
+    if types.is_fixed_size_list(kind):
+        found = in_microseconds(array.cast(pa.list_(kind.value_type)))
+        return array if found.type.value_type == kind.value_type else found
     return array
 
 

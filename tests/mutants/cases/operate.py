@@ -358,4 +358,11 @@ MUTANTS = (
         Replace("main", "found.incarnations and elsewhere", "False"),
         tests=("tests/contract/operate/test_drop.py::test_without_yes_it_only_says_what_goes_and_what_stays",),
     ),
+    Mutant(
+        "damaged-state-is-clean",
+        "a table of Spark's state that can't be read has no record in it",
+        "onlyonce/operate/erase_search.py",
+        Replace("count_mentions", '"table of RocksDB"', '""'),
+        tests=("tests/unit/operate/test_decoders.py::test_damage_of_a_state_table_is_named",),
+    ),
 )

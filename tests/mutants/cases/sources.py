@@ -863,4 +863,18 @@ MUTANTS = (
         ),
         tests=(UNREAD_INPUT + "test_failed_request_replaces_the_numbers",),
     ),
+    Mutant(
+        "empty-versions-hide-later-ones",
+        "if the unread versions that are looked at have no rows, nothing waits",
+        "onlyonce/sources/delta_log.py",
+        Replace("unread_versions", "versions > MOST_UNREAD", "files and versions > MOST_UNREAD"),
+        tests=("tests/unit/sources/test_table_log.py::test_unread_versions_without_rows_do_not_hide_later_rows",),
+    ),
+    Mutant(
+        "fixed-lists-keep-nanoseconds",
+        "times in a list of a fixed size are not rounded to microseconds",
+        "onlyonce/sources/values/coercion.py",
+        Never("in_microseconds", "types.is_fixed_size_list(kind)"),
+        tests=("tests/unit/sources/test_typed_values.py::test_nanoseconds_in_lists_are_rounded_as_in_a_column[fixed]",),
+    ),
 )

@@ -20,6 +20,7 @@ from pyarrow import parquet
 from onlyonce.core import erasure
 from onlyonce.core.erasure import Mentions
 from onlyonce.operate import erase_search
+from onlyonce.tables import checkpoint
 from onlyonce.tables.checkpoint import NotDecoded
 
 WHO = 'u17/"né"\\x'
@@ -212,3 +213,10 @@ def test_damage_of_a_compressed_file_is_named(compress: Callable[[bytes], bytes]
     """Its bytes do not show a value."""
     with pytest.raises(NotDecoded, match="damaged"):
         erase_search.count_mentions(compress(WHO.encode())[:-9], mentions(sql(WHO)))
+
+
+def test_damage_of_a_state_table_is_named() -> None:
+    """Its blocks are compressed, so its bytes do not show a value."""
+    footer = bytes([0, 0xFF, 0xFF, 0x7F]) + bytes(checkpoint.FOOTER - 16) + (5).to_bytes(4, "little") + checkpoint.MAGIC
+    with pytest.raises(NotDecoded, match="damaged table of RocksDB"):
+        erase_search.count_mentions(b"\xff" * 64 + footer, mentions(sql(WHO)))

@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from onlyonce.core.errors import Refused
+from onlyonce.core.locations import stored_location
 from onlyonce.sources import delta_log, record_id
 from tests.support import tables
 from tests.support.tables import NOTHING, append, behind, compact, ids, of, pages, rows, take
@@ -271,3 +272,20 @@ def test_a_table_with_column_mapping_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(Refused, match="column mapping"):
         take(of(tmp_path))
+
+
+def test_unread_versions_without_rows_do_not_hide_later_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How much waits behind the last version that is looked at is not known, and so it is not 0."""
+    monkeypatch.setattr(delta_log, "MOST_UNREAD", 1)
+    append(tmp_path, [])
+    append(tmp_path, ["a"])
+
+    found = delta_log.unread_versions(of(tmp_path), tmp_path, NOTHING)
+
+    assert (found.records, found.bytes, found.detail) == (None, None, {"versions": 2})
+
+
+def test_a_stored_place_is_read_as_it_was_stored() -> None:
+    """A URL keeps its two slashes, and a path its `~`."""
+    for text in ("s3://bucket/table", "/data/~x/table", "~/table"):
+        assert str(stored_location(text)) == text

@@ -146,3 +146,13 @@ def test_init_proposes_a_type_that_takes_each_value(cells: list[str], kind: str)
     assert sample.types_of_csv(cells) == kind
     if cells != ["007"] and cells != ["1e400"]:
         assert sample.types_of_json([float(cell) if "." in cell else int(cell) for cell in cells]) == kind
+
+
+@pytest.mark.parametrize(
+    "outer", [pa.list_, pa.large_list, lambda one: pa.list_(one, 2)], ids=["list", "large", "fixed"]
+)
+def test_nanoseconds_in_lists_are_rounded_as_in_a_column(outer: Any) -> None:
+    """A list of a fixed size too, also a slice of one."""
+    there = pa.array([[1500, 2500], None, [-1, 0]], outer(pa.timestamp("ns", "UTC")))[1:]
+    found = coercion.cast(there, coercion.declared("c array<timestamp>").field("c"))
+    assert found.cast(pa.list_(pa.int64())).to_pylist() == [None, [-1, 0]]
