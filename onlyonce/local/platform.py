@@ -109,6 +109,18 @@ def is_up() -> bool:
     return postgres.is_running() and airflow_server.is_running()
 
 
+def without_effect(*, airflow: bool) -> Iterator[str]:
+    """Yield a remark for each variable of this shell that the running platform does not follow."""
+    if port := postgres.other_port():
+        yield (
+            f"PostgreSQL of {settings.home()} runs at port {port}, and ONLYONCE_PG_PORT is {settings.pg_port()}: every "
+            "command uses the running one; to change its port: `onlyonce down`, then `onlyonce up`"
+        )
+    if names := airflow_server.without_effect() if airflow else []:
+        own = " (its port is ONLYONCE_AIRFLOW_PORT)" if "AIRFLOW__API__PORT" in names else ""
+        yield f"the embedded Airflow does not follow {', '.join(names)}: `onlyonce up` sets that itself{own}"
+
+
 def login() -> Login:
     """Return the address of the Airflow UI and its only user."""
     return Login(

@@ -102,6 +102,14 @@ def find(name: str, home: Path) -> psutil.Process | None:
         return None
 
 
+def environment_of(process: psutil.Process) -> dict[str, str]:
+    """Return the environment with which a process was started; empty if that can't be known."""
+    try:
+        return process.environ()
+    except (psutil.Error, OSError):
+        return {}
+
+
 def listens_at(process: psutil.Process) -> set[int]:
     """Return the ports at which a process or one of its children accepts connections; empty if that can't be known."""
     found: set[int] = set()
@@ -231,10 +239,7 @@ def _visible() -> Iterator[psutil.Process]:
 
 
 def _carries(process: psutil.Process, home: Path) -> bool:
-    try:
-        return process.environ().get(MARK) == str(home)
-    except (psutil.Error, OSError):
-        return False
+    return environment_of(process).get(MARK) == str(home)
 
 
 def _is_driver(process: psutil.Process) -> bool:
