@@ -199,7 +199,7 @@ def _remark(out: Console, *, airflow: bool) -> None:
 
 
 def down() -> None:
-    """Stop everything that `up` started. No process keeps running, and nothing is lost."""
+    """Ask continuous runs to stop, then stop all that `up` started. No process keeps running, and nothing is lost."""
     from onlyonce.local import platform
 
     platform.down(console.console(stderr=True))

@@ -168,11 +168,12 @@ def stop(processes: Iterable[psutil.Process], patience: float) -> list[psutil.Pr
     living = list(processes)
     for which, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, 10)):
         _signal(living, which)
-        living = _still_alive_after(seconds, living)
+        living = still_alive_after(seconds, living)
     return living
 
 
-def _still_alive_after(seconds: float, processes: list[psutil.Process]) -> list[psutil.Process]:
+def still_alive_after(seconds: float, processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Wait until the processes have ended, and return what still lives after so many seconds."""
     # Not psutil.wait_procs: it takes a zombie for alive, and in a container no process may collect zombies.
     end = time.monotonic() + seconds
     while (living := [process for process in processes if is_alive(process)]) and time.monotonic() < end:

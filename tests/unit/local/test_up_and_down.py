@@ -10,7 +10,7 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from onlyonce import settings
+from onlyonce import environment, settings
 from onlyonce.cli import app
 from onlyonce.core import errors
 from onlyonce.core.errors import OnlyonceError, Refused
@@ -41,7 +41,7 @@ def test_up_says_that_it_runs_already(
     login = platform.Login("http://127.0.0.1:8080", "admin", "secret", tmp_path / "password")
     monkeypatch.setattr(platform, "up", lambda _: login)
     monkeypatch.setattr(platform, "database", lambda _: None)
-    monkeypatch.setattr(airflow_server, "environment", airflow_server.inherited)
+    monkeypatch.setattr(airflow_server, "environment", environment.inherited)
     for runs in (True, False):
         monkeypatch.setattr(platform, "is_up", lambda runs=runs: runs)
         monkeypatch.setattr(postgres, "is_running", lambda runs=runs: runs)
