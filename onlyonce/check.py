@@ -413,7 +413,7 @@ class Checked:
 
     @property
     def away(self) -> dict[str, DatabaseAway]:
-        """Return the outputs in `wrong` of which only a database that does not answer is known."""
+        """Return the outputs that are in `wrong` only because a database does not answer."""
         return {name: error for name, error in self.wrong.items() if isinstance(error, DatabaseAway)}
 
 
