@@ -109,8 +109,8 @@ def down(console: Console | None = None) -> None:
         airflow_server.stop(progress)
         for instance in _by_log(_at_work):
             say(
-                f"! a run of {instance} works with this database: it waits for it, and ends with exit code 75. What it "
-                "has committed stays; after `onlyonce up` the same command continues",
+                f"! a run of {instance} is at work: without this database it ends, with exit code 75. What it has "
+                "committed stays; after `onlyonce up` the same command continues",
                 console,
             )
         if database_runs:

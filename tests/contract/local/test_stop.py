@@ -156,7 +156,7 @@ def test_down_asks_a_continuous_run_of_a_shell_to_stop(
     said = cast(StringIO, out.file).getvalue()
     assert (f"the continuous run of shop (process {os.getpid()}) stops after its current batch" in said) != of_airflow
     assert LongRuns(shop.log.database).beat(taken, 1) != of_airflow
-    assert "! a run of shop works with this database" in said
+    assert "! a run of shop is at work" in said
     LongRuns(shop.log.database).end(taken, 1, 0, None)
     shop.die()
 
