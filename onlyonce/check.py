@@ -46,7 +46,7 @@ from onlyonce.api.sources import IN_COLUMNS, line_layout
 from onlyonce.commitlog import units
 from onlyonce.core import column_types, errors, stored_names, unrepeatable
 from onlyonce.core.changing_calls import changing_calls
-from onlyonce.core.errors import OnlyonceError, Refused
+from onlyonce.core.errors import DatabaseAway, OnlyonceError, Refused
 from onlyonce.core.near_names import choose
 from onlyonce.core.runs import first_line
 from onlyonce.core.stored_names import OO_WINDOW
@@ -410,6 +410,11 @@ class Checked:
     asked_spark: bool
     wrong: Mapping[str, BaseException]
     staged: Mapping[str, str]
+
+    @property
+    def away(self) -> dict[str, DatabaseAway]:
+        """Return the outputs that are in `wrong` only because a database does not answer."""
+        return {name: error for name, error in self.wrong.items() if isinstance(error, DatabaseAway)}
 
 
 def kept_shapes(pipeline: Pipeline) -> Shapes | None:

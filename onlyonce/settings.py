@@ -297,7 +297,12 @@ def master() -> str:
 def pipeline_files() -> list[Path]:
     """Return the files with declarations, in order."""
     listed = [path.expanduser().resolve() for path in _current().pipelines]
-    return listed or [_of_project(Path.cwd()) or ROOT / "jobs" / "pipelines.py"]
+    return listed or [_of_project(Path.cwd()) or shipped()]
+
+
+def shipped() -> Path:
+    """Return the file of the pipelines that ship, which is read where no other is named."""
+    return ROOT / "jobs" / "pipelines.py"
 
 
 NO_PROJECTS = ("node_modules", "site-packages", "venv", "__pycache__")

@@ -383,7 +383,7 @@ def _upstream(output: Output) -> str:
 
 def _pipelines_of(named: Path) -> list[Pipeline]:
     path = _file_at(named)
-    if path is None and named == settings.ROOT / "jobs" / "pipelines.py":  # nothing was named, and none was found
+    if path is None and named == settings.shipped():  # nothing was named, and none was found
         raise _none_found(Path.cwd())
     if path is None:
         raise Refused(

@@ -6,7 +6,7 @@ The first are check, replay, conform and crashtest; the others plan and reproces
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -69,7 +69,10 @@ def check(
     Starts a local Spark only where something has changed.
     """
     chosen = [declared(pipeline)] if pipeline else list(load.load().values())
-    found = checked(chosen, master)
+    unasked: list[str] = []
+    with log_if_there(unasked.append) as database, one_attempt() if unasked else nullcontext():
+        found = checked(chosen, master)
+        by_log = {one.name: _by_log(one, database) for one in chosen}
     from onlyonce import check as onlyonce_check  # imports Spark's modules
 
     rows = [
@@ -78,8 +81,15 @@ def check(
     ]
     staged = {name: one.staged for name, one in found.items()}
     tables = {"checked": rows} | staged_rows(staged, onlyonce_check.places_of_outputs(chosen))
-    by_log = {one.name: _by_log(one) for one in chosen}
     warnings = [
+        *(f"the log was not asked, so what runs have done was not compared: {why}" for why in unasked),
+        *(
+            f"the table of output {name} of {one.name} was not compared: {error.what}"
+            for one in chosen
+            for name, error in found[one.name].away.items()
+        ),
+    ]
+    warnings += [
         warning
         for one in chosen
         for warning in (
@@ -119,19 +129,18 @@ class ByLog(NamedTuple):
     warnings: list[str]
 
 
-def _by_log(pipeline: Pipeline) -> ByLog:
+def _by_log(pipeline: Pipeline, database: Database | None) -> ByLog:
     from onlyonce.context import check_declarations
 
-    with log_if_there() as database:
-        if database is None:
-            return ByLog(False, [])
-        try:
-            changed = check_declarations(database, pipeline, pipeline.name)
-            taken = _taken(database, pipeline)
-        except Refused as error:
-            behind = "\n" if "\n" in error.what else ". "  # what differs is shown as lines
-            known = not resolve.needs_session(error)
-            return ByLog(known, [f"no run begins: {error.what}{behind}{error.hint}"] if known else [])
+    if database is None:
+        return ByLog(False, [])
+    try:
+        changed = check_declarations(database, pipeline, pipeline.name)
+        taken = _taken(database, pipeline)
+    except Refused as error:
+        behind = "\n" if "\n" in error.what else ". "  # what differs is shown as lines
+        known = not resolve.needs_session(error)
+        return ByLog(known, [f"no run begins: {error.what}{behind}{error.hint}"] if known else [])
     warnings = [changes.warning(pipeline.name, one) for one in changed]
     return ByLog(len(taken) == len(pipeline.outputs), [*warnings, *taken])
 
@@ -153,8 +162,11 @@ def _taken(database: Database, pipeline: Pipeline) -> list[str]:
 
 
 @contextmanager
-def log_if_there() -> Iterator[Database | None]:
-    """Yield the commit log's database; None if there is none yet, or if it does not answer within a few seconds."""
+def log_if_there(unasked: Callable[[str], None] = lambda _: None) -> Iterator[Database | None]:
+    """Yield the commit log's database; None if there is none yet, or if it does not answer at once.
+
+    `unasked` gets the reason if there is one that can't be asked.
+    """
     from sqlalchemy.exc import ProgrammingError
 
     from onlyonce.commitlog.health import Views
@@ -163,10 +175,20 @@ def log_if_there() -> Iterator[Database | None]:
     with few_seconds():
         try:
             found = Database(there(settings.database_url), "onlyonce-check")
-            Views(found).rows("at_work")
-        except (OnlyonceError, ProgrammingError):  # no database, or no tables of ours in it
+            with one_attempt():
+                Views(found).rows("at_work")
+        except (OnlyonceError, ProgrammingError) as error:  # no database, or no tables of ours in it
             found = None
+            if isinstance(error, OnlyonceError) and not isinstance(error.__cause__, FileNotFoundError):
+                unasked(error.what)
         yield found
+
+
+@contextmanager
+def one_attempt() -> Iterator[None]:
+    """Ask a database once, and wait for its answer as briefly as libpq can."""
+    with settings.within({"ONLYONCE_DATABASE_PATIENCE": "0"}):
+        yield
 
 
 @contextmanager
@@ -178,12 +200,15 @@ def few_seconds() -> Iterator[None]:
 
 @few_seconds()
 def checked(chosen: list[Pipeline], master: str | None = None) -> dict[str, Checked]:
-    """Check pipelines. Return what was found of each, by name. Raise Refused for the first that is wrong."""
+    """Check pipelines. Return what was found of each, by name. Raise Refused for the first that is wrong.
+
+    A sink's database that does not answer is no mistake of a declaration.
+    """
     from onlyonce import check as onlyonce_check  # imports Spark's modules and the database's driver
 
     logs.configure(job="check")
     with quiet("checks declarations and functions") as say:
-        found = _without_spark(chosen)
+        found = _without_spark(chosen, away=True)
         untried = [one for one in chosen if found[one.name].asked_spark]
 
         def session() -> Any:
@@ -193,7 +218,7 @@ def checked(chosen: list[Pipeline], master: str | None = None) -> dict[str, Chec
             return sessions.start("onlyonce check", master or "local[1]")
 
         found |= {one.name: onlyonce_check.check_pipeline(one, session) for one in untried}
-    _refuse_wrong(found.values())
+    _refuse_wrong(found.values(), away=True)
     return found
 
 
@@ -204,19 +229,20 @@ def unchecked(chosen: list[Pipeline]) -> list[Pipeline]:
     return [one for one in chosen if found[one.name].asked_spark]
 
 
-def _without_spark(chosen: list[Pipeline]) -> dict[str, Checked]:
+def _without_spark(chosen: list[Pipeline], *, away: bool = False) -> dict[str, Checked]:
     """Return what a check without Spark found, by pipeline. Raise Refused for the first that is wrong."""
     from onlyonce import check as onlyonce_check  # imports Spark's modules and the database's driver
 
     found = {one.name: onlyonce_check.check_pipeline(one, None) for one in chosen}
-    _refuse_wrong(found.values())
+    _refuse_wrong(found.values(), away=away)
     return found
 
 
-def _refuse_wrong(found: Iterable[Checked]) -> None:
+def _refuse_wrong(found: Iterable[Checked], *, away: bool) -> None:
+    """Raise the first refusal. `away`: a database that does not answer is none."""
     for one in found:
-        if one.wrong:
-            raise refusal(one.wrong)
+        if wrong := {name: error for name, error in one.wrong.items() if not (away and name in one.away)}:
+            raise refusal(wrong)
 
 
 def replay(

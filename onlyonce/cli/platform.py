@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from onlyonce import console
 from onlyonce import settings as onlyonce_settings
@@ -176,16 +177,29 @@ def up(
         platform.database(out)
         if runs:
             platform.say(f"PostgreSQL of the platform in {home} runs already", out)
+        _remark(out, airflow=False)
         return
     runs = platform.is_up()
     login = platform.up(out)
     if runs:
         platform.say(f"the platform in {home} runs already", out)
+    _remark(out, airflow=True)
     console.console().print(str(login), markup=False, soft_wrap=True)
 
 
+def _remark(out: Console, *, airflow: bool) -> None:
+    """Say what this shell names and the running platform does not follow: variables, and pipelines of another
+    project."""
+    from onlyonce.local import airflow_server, platform
+
+    for remark in platform.without_effect(airflow=airflow):
+        platform.say(f"! {remark}", out)
+    if airflow and (unread := airflow_server.unread()):
+        console.show_error(unread, out)
+
+
 def down() -> None:
-    """Stop everything that `up` started. No process keeps running, and nothing is lost."""
+    """Ask continuous runs to stop, then stop all that `up` started. No process keeps running, and nothing is lost."""
     from onlyonce.local import platform
 
     platform.down(console.console(stderr=True))

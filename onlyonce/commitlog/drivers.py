@@ -150,6 +150,12 @@ class LongRuns(Transactions):
         return LongRun(*tuple(rows[0])) if rows and rows[0].attempt else None
 
     @one_transaction
+    def alive(self) -> dict[str, int]:
+        """Return the pipelines whose continuous run is alive, each with the process id of its driver."""
+        rows = ask(self.connection, "long_runs", "alive")
+        return {row.instance: int(row.driver.split(":")[-2]) for row in rows}
+
+    @one_transaction
     def take(
         self,
         instance: str,

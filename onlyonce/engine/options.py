@@ -223,7 +223,7 @@ def refuse_master(master: str, deploy_mode: str | None = None) -> None:
     kind = master.partition("://")[0].partition("[")[0]
     if kind == "local" and not LOCAL.fullmatch(master):
         raise Refused(
-            f"Spark's master {master} can't be one",
+            f"Spark has no master {master}: local takes a number of threads",
             data="nothing was started",
             hint="write local[4] for four threads, or local[*] for one for each core",
         )
@@ -438,8 +438,8 @@ def _said() -> dict[str, str]:
 
 def with_retries(master: str) -> str:
     """Return the master with task retries: `local[N]` fails at the first failed task, `local[N,4]` retries as a cluster
-    does.
+    does. A master that `refuse_master` refuses stays as it was written.
     """
-    if master.startswith("local[") and "," not in master:
-        return master[:-1] + ",4]"
-    return "local[1,4]" if master == "local" else master
+    if "," in master or not LOCAL.fullmatch(master):
+        return master
+    return "local[1,4]" if master == "local" else master[:-1] + ",4]"

@@ -90,6 +90,7 @@ class AirflowApi:
     def __init__(self, address: Address | None = None) -> None:
         self._address = address or of_environment()
         self.base_url = self._address.url
+        self.own = self._address.own
         # A proxy from the environment does not know this machine's loopback address.
         self._client = httpx.Client(base_url=self.base_url, timeout=30, trust_env=not self._address.on_loopback)
         if self._address.token:
@@ -249,7 +250,7 @@ def hold_schedules(pipeline: str, *, held: bool, api: AirflowApi | None = None) 
     with api or AirflowApi() as session:
         mine = session.dags_with(pipeline_tag(pipeline))
         if not mine:
-            raise Refused(
+            raise (airflow_server.unread() if session.own else None) or Refused(
                 f"Airflow at {session.base_url} has no DAG of {pipeline}",
                 data="nothing was changed",
                 hint=f"its DAGs have the tag {pipeline_tag(pipeline)}: give it to one that was written by hand; "

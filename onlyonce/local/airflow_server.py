@@ -163,6 +163,32 @@ def project_folders() -> list[Path]:
     return list(dict.fromkeys(map(above_package, settings.pipeline_files())))
 
 
+def unread() -> Refused | None:
+    """Return what to say if the running Airflow does not read each declared pipeline, since `up` in another project's
+    folder has started it; None if it reads them, or if that can't be known."""
+    running = processes.find("dag-processor", settings.home())
+    given = processes.environment_of(running) if running else {}
+    theirs = given.get("ONLYONCE_PIPELINES", "")
+    own = [file for file in settings.pipeline_files() if file != settings.shipped()]  # those are read in any folder
+    missing = [str(file) for file in own if file.is_file()]
+    if not theirs or {*missing} <= {*theirs.split(os.pathsep)}:
+        return None
+    return Refused(
+        f"the Airflow of {settings.home()} reads the DAGs in {given['AIRFLOW__CORE__DAGS_FOLDER']}, of {theirs}: "
+        f"the pipelines of {os.pathsep.join(missing)} are not in it",
+        data="nothing was changed; `onlyonce run` works for them too, with the same database",
+        hint="`onlyonce down`, then `onlyonce up` here, or for both projects: "
+        f"ONLYONCE_PIPELINES={os.pathsep.join(dict.fromkeys([*theirs.split(os.pathsep), *missing]))} onlyonce up. "
+        "Or give this project a home of its own: ONLYONCE_HOME, ONLYONCE_PG_PORT and ONLYONCE_AIRFLOW_PORT",
+    )
+
+
+def without_effect() -> list[str]:
+    """Return the settings of Airflow in this environment to which the embedded Airflow gives values of its own."""
+    own = environment()
+    return [name for name, value in inherited().items() if name.startswith("AIRFLOW__") and own[name] != value]
+
+
 def _secrets(airflow_home: Path) -> dict[str, str]:
     # Fixed, so that the next process reads what one process signs, also after a restart.
     made = processes.read_or_make_secret(airflow_home / "secrets.json", _new_secrets)

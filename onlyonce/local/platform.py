@@ -1,7 +1,7 @@
 """Start and stop the whole embedded platform.
 
 up    prerequisites, ports, the format, PostgreSQL, tables, Airflow
-down  drivers, Airflow, PostgreSQL: no process remains, nothing is lost
+down  continuous runs of shells, drivers, Airflow, PostgreSQL: no process remains, nothing is lost
 """
 
 from __future__ import annotations
@@ -10,16 +10,24 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
+import psutil
 from rich.console import Console
 
 from onlyonce import console as onlyonce_console
 from onlyonce import settings
-from onlyonce.core.errors import Refused
+from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.local import airflow_server, postgres, prerequisites, processes
+
+if TYPE_CHECKING:
+    from onlyonce.database.connect import Database
+
+T = TypeVar("T")
 
 # Starting may include a long recovery of PostgreSQL: a second command waits that long.
 _LOCK_PATIENCE = 900
+_RUN_PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
@@ -97,16 +105,74 @@ def down(console: Console | None = None) -> None:
         database_runs = postgres.is_running()
         if not (database_runs or processes.ours(home)):
             say(f"nothing runs of the platform in {home}", console)
+        _stop_runs_of_shells(progress)
         airflow_server.stop(progress)
+        for instance in _by_log(_at_work):
+            say(
+                f"! a run of {instance} is at work: without this database it ends, with exit code 75. What it has "
+                "committed stays; after `onlyonce up` the same command continues",
+                console,
+            )
         if database_runs:
             progress("PostgreSQL stops")
         postgres.stop()
         postgres.last_resort_kill()
 
 
+def _stop_runs_of_shells(progress: Callable[[str], None]) -> None:
+    """Ask the continuous runs of shells to stop, as `onlyonce stop` does, and wait for their ends.
+
+    They are no processes of the platform, and without its database each would wait for it and fail.
+    """
+    ours = {process.pid for process in processes.ours(settings.home())}  # Airflow runs those again after `up`
+
+    def ask(database: Database) -> list[psutil.Process]:
+        from onlyonce.commitlog.drivers import LongRuns
+
+        runs, found = LongRuns(database), []
+        for instance, pid in runs.alive().items():
+            if pid not in ours and psutil.pid_exists(pid) and runs.ask_stop(instance):
+                progress(f"the continuous run of {instance} (process {pid}) stops after its current batch")
+                found.append(psutil.Process(pid))
+        return found
+
+    processes.still_alive_after(_RUN_PATIENCE, _by_log(ask))
+
+
+def _at_work(database: Database) -> list[str]:
+    from onlyonce.commitlog.health import Views
+
+    return [str(row["instance"]) for row in Views(database).rows("at_work")]
+
+
+def _by_log(work: Callable[[Database], list[T]]) -> list[T]:
+    """Return what the log of this home's own server says; nothing if it does not answer, or has another format."""
+    if not (settings.embedded() and postgres.is_running()):
+        return []
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from onlyonce.database.connect import Database
+
+    with settings.within({"ONLYONCE_DATABASE_PATIENCE": "2"}), contextlib.suppress(OnlyonceError, SQLAlchemyError):
+        return work(Database(settings.database_url(), "onlyonce-down", any_format=True))
+    return []
+
+
 def is_up() -> bool:
     """Return whether all processes of the platform live."""
     return postgres.is_running() and airflow_server.is_running()
+
+
+def without_effect(*, airflow: bool) -> Iterator[str]:
+    """Yield a remark for each variable of this shell that the running platform does not follow."""
+    if port := postgres.other_port():
+        yield (
+            f"PostgreSQL of {settings.home()} runs at port {port}, and ONLYONCE_PG_PORT is {settings.pg_port()}: every "
+            "command uses the running one; to change its port: `onlyonce down`, then `onlyonce up`"
+        )
+    if names := airflow_server.without_effect() if airflow else []:
+        own = " (its port is ONLYONCE_AIRFLOW_PORT)" if "AIRFLOW__API__PORT" in names else ""
+        yield f"the embedded Airflow does not follow {', '.join(names)}: `onlyonce up` sets that itself{own}"
 
 
 def login() -> Login:

@@ -14,6 +14,7 @@ Other processes of the same user may read these files.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import pwd
@@ -390,6 +391,14 @@ def stop() -> None:
 def is_running() -> bool:
     """Return whether the server of this platform's folder runs (it may still be recovering)."""
     return _postmaster(_data(settings.home())) is not None
+
+
+def other_port() -> int | None:
+    """Return the port of the running server if the setting names another one."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        port = int((_data(settings.home()) / "postmaster.pid").read_text().splitlines()[3])
+        return port if is_running() and port != settings.pg_port() else None
+    return None
 
 
 def last_resort_kill() -> list[int]:

@@ -102,6 +102,14 @@ def find(name: str, home: Path) -> psutil.Process | None:
         return None
 
 
+def environment_of(process: psutil.Process) -> dict[str, str]:
+    """Return the environment with which a process was started; empty if that can't be known."""
+    try:
+        return process.environ()
+    except (psutil.Error, OSError):
+        return {}
+
+
 def listens_at(process: psutil.Process) -> set[int]:
     """Return the ports at which a process or one of its children accepts connections; empty if that can't be known."""
     found: set[int] = set()
@@ -160,11 +168,12 @@ def stop(processes: Iterable[psutil.Process], patience: float) -> list[psutil.Pr
     living = list(processes)
     for which, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, 10)):
         _signal(living, which)
-        living = _still_alive_after(seconds, living)
+        living = still_alive_after(seconds, living)
     return living
 
 
-def _still_alive_after(seconds: float, processes: list[psutil.Process]) -> list[psutil.Process]:
+def still_alive_after(seconds: float, processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Wait until the processes have ended, and return what still lives after so many seconds."""
     # Not psutil.wait_procs: it takes a zombie for alive, and in a container no process may collect zombies.
     end = time.monotonic() + seconds
     while (living := [process for process in processes if is_alive(process)]) and time.monotonic() < end:
@@ -231,10 +240,7 @@ def _visible() -> Iterator[psutil.Process]:
 
 
 def _carries(process: psutil.Process, home: Path) -> bool:
-    try:
-        return process.environ().get(MARK) == str(home)
-    except (psutil.Error, OSError):
-        return False
+    return environment_of(process).get(MARK) == str(home)
 
 
 def _is_driver(process: psutil.Process) -> bool:

@@ -14,6 +14,8 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from onlyonce import settings
+from onlyonce.core import stored_names
 from onlyonce.core.errors import Refused
 from onlyonce.core.locations import Location
 from onlyonce.tables import stores
@@ -58,6 +60,7 @@ def is_its_own(folder: Location, incarnation: str, checkpoint_id: UUID, begun: i
             hint=f"the folder was swapped or copied. {way_out}",
         )
     if begun is not None:
+        _refuse_elsewhere(folder, incarnation, checkpoint_id, begun)
         raise Refused(
             f"the checkpoint of incarnation {incarnation} is gone from {folder}, but its batches up to {begun} are in "
             "the log",
@@ -65,6 +68,31 @@ def is_its_own(folder: Location, incarnation: str, checkpoint_id: UUID, begun: i
             hint=way_out,
         )
     return False
+
+
+def _refuse_elsewhere(folder: Location, incarnation: str, checkpoint_id: UUID, begun: int) -> None:
+    """Raise Refused if not the checkpoint alone is gone, but all data of its pipeline: then it is somewhere else."""
+    checkpoints = folder.parent.parent
+    data, root = checkpoints.parent, settings.data_root()
+    if any(stores.of(data).names(data)):
+        return
+    at_home = settings.home() / stored_names.DATA_FOLDER / data.name
+    if identity(at_home / checkpoints.name / folder.parent.name / folder.name) == str(checkpoint_id):
+        folders = f"{stored_names.DATA_FOLDER} and {stored_names.TABLES_FOLDER}"
+        way_out = (
+            f"it is in {at_home}: unset ONLYONCE_DATA; or move the folders {folders} of {settings.home()} to {root}"
+        )
+    else:
+        way_out = (
+            f"set ONLYONCE_DATA to the place where it is, or move it to {root}. If it is lost, restore PostgreSQL and "
+            "all data from one moment"
+        )
+    raise Refused(
+        f"there is no data of {data.name} in {root}, but the log has batches of incarnation {incarnation} up to "
+        f"{begun}: ONLYONCE_DATA has changed, or the data was moved",
+        data="nothing was read or written, and what is committed stays where it is",
+        hint=way_out,
+    )
 
 
 def sweep(folder: Location) -> None:

@@ -9,6 +9,10 @@ SELECT instance, attempt, run_id, driver, clock_timestamp() - heartbeat_at AS qu
        stop_asked_at IS NOT NULL AS stop_asked, exit_code, error AS why, locked
 FROM onlyonce.long_runs WHERE instance = :instance
 
+-- alive --
+-- The continuous runs whose drivers are alive by their heartbeats.
+SELECT instance, driver FROM onlyonce.long_runs WHERE state IN ('running', 'stopping') ORDER BY instance
+
 -- look_and_lock --
 -- The last continuous run of a pipeline, locked until this transaction ends.
 SELECT instance, attempt, run_id, driver, clock_timestamp() - heartbeat_at AS quiet, lost_after, rounds,

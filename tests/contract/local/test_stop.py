@@ -5,14 +5,20 @@ A real PostgreSQL, a stand-in of Airflow's API.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import cast
 
+import psutil
 import pytest
+from rich.console import Console
 
 from onlyonce.commitlog.drivers import LongRuns
 from onlyonce.core.errors import OnlyonceError, Refused, Retryable
-from onlyonce.local import airflow_api
+from onlyonce.local import airflow_api, airflow_server, platform, postgres, processes
 from onlyonce.local.airflow_api import AirflowApi
 from tests.contract.shop import Shop, at, shop
 from tests.local import test_schedules
@@ -125,6 +131,34 @@ def test_a_continuous_run_at_a_shell_is_stopped_without_airflow(shop: Shop, erro
     with pytest.raises(type(error)) as raised:
         airflow_api.stop_runs("shop", patience_seconds=60, airflow=airflow)
     assert "onlyonce stop shop --shell" in raised.value.hint
+
+
+@pytest.mark.parametrize("of_airflow", [False, True])
+def test_down_asks_a_continuous_run_of_a_shell_to_stop(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, of_airflow: bool
+) -> None:
+    """A run of Airflow's is not asked: it would not be started again by `up`. Another run at work is named."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    monkeypatch.setattr(platform, "_by_log", lambda work: work(shop.log.database))
+    monkeypatch.setattr(platform, "_RUN_PATIENCE", 0.0)  # the process is this one
+    monkeypatch.setattr(processes, "ours", lambda _: [psutil.Process()] if of_airflow else [])
+    for module, name in ((airflow_server, "stop"), (postgres, "stop"), (postgres, "last_resort_kill")):
+        monkeypatch.setattr(module, name, lambda *_: None)
+    shop.receive(("a", at(0)))
+    shop.work()
+    beat = timedelta(minutes=1)
+    name = f"host:{os.getpid()}:abc"
+    taken = LongRuns(shop.log.database).take("shop", "run", name, every=beat, beat=beat)
+    out = Console(file=StringIO(), width=1000)
+
+    platform.down(out)
+
+    said = cast(StringIO, out.file).getvalue()
+    assert (f"the continuous run of shop (process {os.getpid()}) stops after its current batch" in said) != of_airflow
+    assert LongRuns(shop.log.database).beat(taken, 1) != of_airflow
+    assert "! a run of shop is at work" in said
+    LongRuns(shop.log.database).end(taken, 1, 0, None)
+    shop.die()
 
 
 def test_another_pipelines_driver_is_not_waited_for(shop: Shop) -> None:

@@ -6,8 +6,10 @@ import io
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
+import time
 import tomllib
 from contextlib import nullcontext
 from datetime import UTC, datetime
@@ -26,6 +28,7 @@ from onlyonce.check import Checked
 from onlyonce.cli import app, checking, operate, shell, work
 from onlyonce.core import errors
 from onlyonce.core.changes import Change, Need
+from onlyonce.core.errors import DatabaseAway, Refused
 from onlyonce.core.runs import Report
 from onlyonce.database import statements
 from onlyonce.operate import audit, gc
@@ -802,11 +805,32 @@ def test_a_check_needs_no_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert f"{file}:3: the list PIPELINES is empty" in " ".join((result.stdout + result.stderr).split())
 
 
+def test_check_without_its_database_gives_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, with a warning: neither the log nor the table of an output could be asked. A mistake stays one."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", f"postgresql://a:b@127.0.0.1:{port}/x")
+    wrong: dict[str, BaseException] = {"per_shop": DatabaseAway("the database at x did not answer")}
+    monkeypatch.setattr("onlyonce.check.check_pipeline", lambda *_: Checked(asked_spark=False, wrong=wrong, staged={}))
+
+    begun = time.monotonic()
+    result = CliRunner().invoke(app, ["check", "shop", "--pipelines", "tests/support/shop.py"])
+    said = " ".join((result.stdout + result.stderr).split())
+
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, checking.ALL_RIGHT)
+    assert f"the log was not asked, so what runs have done was not compared: the database at 127.0.0.1:{port}/x" in said
+    assert "the table of output per_shop of shop was not compared: the database at x did not answer" in said
+    assert time.monotonic() - begun < checking.CHECK_SECONDS
+    wrong["other"] = Refused("this is wrong")
+    result = CliRunner().invoke(app, ["check", "shop", "--pipelines", "tests/support/shop.py"])
+    assert (result.exit_code, result.stderr.splitlines()[0]) == (64, "this is wrong")
+
+
 def test_check_warns_of_changes_that_mix_results(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a run does: no run is held up by them."""
     change = Change("per_shop", "target", "a", "b", Need.BACKFILL, "the new target gets windows from now on")
     monkeypatch.setattr(checking, "checked", lambda *_: {"shop": Checked(asked_spark=False, wrong={}, staged={})})
-    monkeypatch.setattr(checking, "log_if_there", lambda: nullcontext(object()))
+    monkeypatch.setattr(checking, "log_if_there", lambda _: nullcontext(object()))
     monkeypatch.setattr("onlyonce.context.check_declarations", lambda *_: [change])
     monkeypatch.setattr(checking, "_taken", lambda *_: [])
 

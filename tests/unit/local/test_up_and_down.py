@@ -10,10 +10,12 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
+from onlyonce import environment, settings
 from onlyonce.cli import app
 from onlyonce.core import errors
 from onlyonce.core.errors import OnlyonceError, Refused
-from onlyonce.local import airflow_server, platform, postgres, prerequisites, processes
+from onlyonce.local import airflow_api, airflow_server, platform, postgres, prerequisites, processes
+from onlyonce.local.airflow_api import Address, AirflowApi
 
 runner = CliRunner()
 PACKAGE = Path(errors.OURS)
@@ -39,6 +41,7 @@ def test_up_says_that_it_runs_already(
     login = platform.Login("http://127.0.0.1:8080", "admin", "secret", tmp_path / "password")
     monkeypatch.setattr(platform, "up", lambda _: login)
     monkeypatch.setattr(platform, "database", lambda _: None)
+    monkeypatch.setattr(airflow_server, "environment", environment.inherited)
     for runs in (True, False):
         monkeypatch.setattr(platform, "is_up", lambda runs=runs: runs)
         monkeypatch.setattr(postgres, "is_running", lambda runs=runs: runs)
@@ -89,3 +92,49 @@ def test_airflow_that_runs_at_another_port_is_named_at_once(monkeypatch: pytest.
             airflow_server.require_port()
 
     assert f"export ONLYONCE_AIRFLOW_PORT={port}" in refused.value.hint
+
+
+def test_another_port_of_postgresql_and_airflows_own_settings_are_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The running server keeps its port, and `up` sets Airflow's settings itself: a variable would change nothing."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    monkeypatch.setenv("ONLYONCE_PG_PORT", "5555")
+    (tmp_path / "postgres" / "data").mkdir(parents=True)
+    (tmp_path / "postgres" / "data" / "postmaster.pid").write_text("1\n/data\n0\n5556\n\n127.0.0.1\n")
+    monkeypatch.setattr(postgres, "is_running", lambda: True)
+    own = {"AIRFLOW__API__PORT": "8080", "AIRFLOW__CORE__EXECUTOR": "LocalExecutor"}
+    monkeypatch.setattr(airflow_server, "inherited", lambda: {**own, "AIRFLOW__API__PORT": "9090", "PATH": "/bin"})
+    monkeypatch.setattr(airflow_server, "environment", lambda: own)
+
+    port, ignored = platform.without_effect(airflow=True)
+    assert "runs at port 5556, and ONLYONCE_PG_PORT is 5555" in port
+    assert "follow AIRFLOW__API__PORT: " in ignored
+    assert "ONLYONCE_AIRFLOW_PORT" in ignored
+    monkeypatch.setenv("ONLYONCE_PG_PORT", "5556")
+    assert [*platform.without_effect(airflow=False)] == []
+
+
+def test_a_project_that_the_running_airflow_does_not_read_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also by `pause`. Nothing is said of a project that it reads, nor of the pipelines that ship."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    theirs, ours = tmp_path / "a" / "pipelines.py", tmp_path / "b" / "pipelines.py"
+    for file in (theirs, ours):
+        file.parent.mkdir()
+        file.touch()
+    given = {"ONLYONCE_PIPELINES": str(theirs), "AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path / "a" / "dags")}
+    monkeypatch.setattr(processes, "find", lambda *_: psutil.Process())
+    monkeypatch.setattr(processes, "environment_of", lambda _: given)
+    for named, said in ((ours, True), (theirs, False), (settings.shipped(), False)):
+        monkeypatch.setenv("ONLYONCE_PIPELINES", str(named))
+        assert bool(airflow_server.unread()) is said
+    monkeypatch.setenv("ONLYONCE_PIPELINES", str(ours))
+    unread = airflow_server.unread()
+    assert unread
+    assert f"reads the DAGs in {tmp_path / 'a' / 'dags'}, of {theirs}: the pipelines of {ours}" in unread.what
+    assert f"ONLYONCE_PIPELINES={theirs}:{ours} onlyonce up" in unread.hint
+    monkeypatch.setattr(AirflowApi, "dags_with", lambda *_: [])
+    with pytest.raises(Refused, match=f"the pipelines of {ours}"):
+        airflow_api.hold_schedules("shop", held=True, api=AirflowApi(Address("http://127.0.0.1:8080", own=True)))
