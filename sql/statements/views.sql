@@ -225,11 +225,12 @@ WHERE c.instance = :instance AND c.sink = :output AND c.batch_state = 'committed
   AND NOT EXISTS (SELECT 1 FROM onlyonce.batches b WHERE b.instance = :instance AND b.query = :query AND b.units_removed IS NOT NULL)
 
 -- comparable --
--- Whether the table of an output can be compared with the log now. No batch or backfill of the output is under way,
--- nothing was written twice, and the output's place never changed. Also whether its rows are written by the batch that
--- reads them.
-SELECT (SELECT coalesce(sum(t.begun), 0)::bigint FROM onlyonce.totals t WHERE (t.instance, t.query) = (:instance, :query))
-         + (SELECT count(*) FROM onlyonce.backfills f WHERE (f.instance, f.output) = (:instance, :query) AND f.state = 'begun') AS begun,
+-- Whether the table of an output can be compared with the log now. No batch of the output is under way, nothing was
+-- written twice, and the output's place never changed. Also whether a backfill is under way, and whether its rows are
+-- written by the batch that reads them.
+SELECT (SELECT coalesce(sum(t.begun), 0)::bigint FROM onlyonce.totals t WHERE (t.instance, t.query) = (:instance, :query)) AS begun,
+       EXISTS (SELECT 1 FROM onlyonce.backfills f
+               WHERE (f.instance, f.output) = (:instance, :query) AND f.state = 'begun') AS backfill_begun,
        (SELECT coalesce(sum(t.written_again), 0)::bigint FROM onlyonce.totals t
         WHERE (t.instance, t.query) = (:instance, :query)) AS written_again,
        (SELECT count(DISTINCT d.parts->'outputs'->CAST(:output AS text)->>'target') FROM onlyonce.declarations d
