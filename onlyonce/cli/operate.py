@@ -250,15 +250,16 @@ def _tell(report: Report) -> None:
             f"{found['finding']}: {found['what']}", data=found["data"], hint=f"{found['repair']}{by_fix}"
         )
         console.show_error(what, out)
-    for end in report.tables.get(failed_runs.TABLE, []):
-        out.print(
-            f"the last run of {end['pipeline']} failed at {console.plain(end['ended_at'])} ({end['command']}): "
-            f"{end['error']}",
-            style="yellow", markup=False, soft_wrap=True,
-        )  # fmt: skip
-        out.print(f"  the whole error: {end['whole']}", markup=False, soft_wrap=True)
+    _tell_failed([failed_runs.RunEnd(**row) for row in report.tables.get(failed_runs.TABLE, [])])
     for warning in report.warnings:
         out.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+
+
+def _tell_failed(ends: list[failed_runs.RunEnd]) -> None:
+    out = console.console()
+    for end in ends:
+        out.print(end.said, style="yellow", markup=False, soft_wrap=True)
+        out.print(f"  the whole error: {end.whole}", markup=False, soft_wrap=True)
 
 
 LOOK_PANEL = "Look"
@@ -312,7 +313,7 @@ def _old_psql() -> str | None:
 def status(pipeline: OnlyPipeline = None, pipelines: OnlyOfFiles = None, as_json: Json = False) -> None:
     """Show one row for each pipeline and bounded run: last batch, max event time, conservation, epoch, unread input.
 
-    Each source is asked what no run has read yet. It has two seconds to answer.
+    Each source is asked what no run has read yet. It has two seconds to answer. A last run that failed is named below.
     """
     runs, taken_in = read(lambda views: views.rows("status")), read(lambda views: views.rows("taken_in"))
     rows = only_declared(_unread().of_pipelines(runs, taken_in, *_asked(pipeline, "status")), pipelines)
@@ -323,6 +324,11 @@ def status(pipeline: OnlyPipeline = None, pipelines: OnlyOfFiles = None, as_json
         for line in unknown:
             note(line)
     give(rows, as_json, empty="no pipeline has run yet")
+    if not as_json:
+        only = pipeline.partition("@")[0] if pipeline else None
+        failed = failed_runs.found(read(lambda views: views.rows("last_ends")), runs, only)
+        shown = only_declared([vars(end) for end in failed], pipelines)
+        _tell_failed([failed_runs.RunEnd(**row) for row in shown])
 
 
 def lag(pipeline: OnlyPipeline = None, pipelines: OnlyOfFiles = None, as_json: Json = False) -> None:

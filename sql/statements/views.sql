@@ -248,6 +248,14 @@ WHERE b.instance = :instance AND b.query = 'receive' AND b.state = 'committed' A
               AND c.bucket_start = to_timestamp(floor(extract(epoch FROM b.ingestion_time) / 600) * 600))
 ORDER BY b.committed_at DESC LIMIT :n
 
+-- last_ends --
+-- How the last run of each pipeline has ended, of a DAG or continuous. A run that was killed has no end.
+SELECT DISTINCT ON (pipeline) pipeline, run_id, ended_at, exit_code, error, source
+FROM (SELECT pipeline, run_id, ended_at, exit_code, error, 'onlyonce.driver_runs' AS source FROM onlyonce.driver_runs
+      UNION ALL
+      SELECT pipeline, run_id, ended_at, exit_code, error, 'onlyonce.long_runs' FROM onlyonce.long_runs) ends
+WHERE ended_at IS NOT NULL AND exit_code IS NOT NULL ORDER BY pipeline, ended_at DESC
+
 -- columns_there --
 -- The columns that the role may read, for the hint at a name that is not there.
 SELECT table_schema || '.' || table_name AS "table", column_name::text AS "column" FROM information_schema.columns
