@@ -516,8 +516,13 @@ def _give_some(
 
 def _none_of(fate: str, pipeline: str) -> str:
     """Return that a pipeline has no records of a fate, and of how many that was found out, if the log can be asked."""
+    from onlyonce.records import left_out
+
     none = f"{pipeline} has no {fate} records"
     with suppress(OnlyonceError):
+        # Rejected records are in the log.
+        if fate != "rejected" and (lost := read(lambda views: left_out.lost_events(views.scope, pipeline))):
+            return f"no {fate} record can be read: {lost}. onlyonce doctor says what to do"
         stages = read(lambda views: views.rows("progress", instances=[pipeline]))
         received = sum(row["in"] for row in stages if row["query"] == "receive")
         return f"{none}, of {received:,} received" if received else f"{none}: it has not received any record yet"

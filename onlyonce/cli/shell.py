@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from inspect import Parameter, Signature
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.markup import escape
@@ -30,6 +30,8 @@ from onlyonce.engine.failures import ended_with
 
 if TYPE_CHECKING:
     from onlyonce.commitlog.health import Views
+
+Answer = TypeVar("Answer")
 
 
 def _named(incomplete: str) -> list[str]:
@@ -343,8 +345,8 @@ def progress(text: str) -> Iterator[Callable[[str], None]]:
     yield say
 
 
-def read(work: Callable[[Views], list[console.Row]], by: Callable[[], str] = settings.reading_url) -> list[console.Row]:
-    """Return the rows that `work` reads in one read-only transaction, as the reader if that role is known.
+def read(work: Callable[[Views], Answer], by: Callable[[], str] = settings.reading_url) -> Answer:
+    """Return what `work` reads in one read-only transaction, as the reader if that role is known.
 
     It makes one attempt: a person who waits wants to know immediately that the database is unreachable. Raise Retryable
     then, and Refused if the platform was never started or the statement is wrong.

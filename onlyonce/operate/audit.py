@@ -56,6 +56,7 @@ from onlyonce.core.stored_names import (
 )
 from onlyonce.core.stuck import BegunBackfill
 from onlyonce.database.connect import Database, Scope
+from onlyonce.records.left_out import lost_events
 from onlyonce.sinks import target_kinds
 from onlyonce.sinks.files import finalize
 from onlyonce.sinks.target_kinds import Windows
@@ -117,8 +118,8 @@ def _look(
             left_out += _removed(database, instance)
             watch(f"{instance}: a sample of ids")
             yield from _sample(database, instance, events, declared.get(name))
-        elif rows := sum(one.left - one.going for one in _vouched(database, instance) if one.is_committed):
-            yield f"{instance}: the log says that `events` has {rows} rows, and there is no table {events}"
+        elif lost := lost_events(database, instance):
+            yield f"{instance}: {lost}"
         pipeline = declared.get(name)
         if pipeline is None:
             left_out.append(f"{instance}: {_not_declared(name)}")
@@ -237,7 +238,7 @@ def _output(
             return
     compared = meant.keys() | there.keys()
     for backfill in _begun_backfills(database, instance, root) if state["backfill_begun"] else ():
-        inside = {window for window in compared if backfill.window_from <= window[0] < backfill.window_to}
+        inside = {one for one in compared if one[0] and backfill.window_from <= one[0] < backfill.window_to}
         same = sum(meant[window] == there[window] for window in inside)
         left_out.append(f"{instance}: {output.name}: {_under_way(backfill, len(inside), same)}")
         compared -= inside

@@ -98,7 +98,7 @@ DAMAGES: dict[str, tuple[Callable[[Shop], Any], str]] = {
     ),
     "the table events is gone": (
         lambda shop: shutil.rmtree(shop.events),
-        "shop: the log says that `events` has 4 rows, and there is no table ",
+        "shop: the log says that 4 rows were written to `events`, and there is no table ",
     ),
     "a row of events is there twice": (again, "shop/receive/1/1: the log says 1 kept, `events` has 2"),
     "an invalid row is gone": (
