@@ -33,6 +33,7 @@ from onlyonce.cli.shell import (
     only_declared,
     progress,
     read,
+    refuse_unknown_run,
     rows_of,
     there,
 )
@@ -59,6 +60,7 @@ def doctor(given: Any, words: list[str], as_json: bool) -> None:
     pipeline, such as the database.
     """
     there(settings.database_url)
+    refuse_unknown_run(given.pipeline or "")
 
     from onlyonce.operate import doctor as doctoring  # imports Delta and the database's driver
 

@@ -449,7 +449,29 @@ def declared(instance: str) -> Pipeline:
     """Return the declaration of a pipeline, or of a bounded run (flights@1). Raise Refused with a guess."""
     from onlyonce.api import load as declarations
 
-    return declarations.one(instance.partition("@")[0])
+    found = declarations.one(instance.partition("@")[0], in_log=lambda: in_log() or ())
+    refuse_unknown_run(instance)
+    return found
+
+
+def refuse_unknown_run(instance: str) -> None:
+    """Raise Refused for a bounded run that the log does not have. Return if the log can't be asked."""
+    name, at, _ = instance.partition("@")
+    if not at or (known := in_log()) is None or instance in known:
+        return
+    runs = [one for one in known if one.startswith(f"{name}@")]
+    raise Refused(
+        f"no bounded run {instance!r}",
+        data="nothing was read or written",
+        hint=choose(instance, runs) if runs else f"{name} has none: `onlyonce run {name} --bounded` makes one",
+    )
+
+
+def in_log() -> list[str] | None:
+    """Return the pipelines and bounded runs that the log has; None if it can't be asked."""
+    with suppress(OnlyonceError):
+        return [row["instance"] for row in read(lambda views: views.rows("instances"))]
+    return None
 
 
 def _refused_by_database(error: Any, url: str = "") -> Refused:

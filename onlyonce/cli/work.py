@@ -199,6 +199,8 @@ def run(given: Any, words: list[str], as_json: bool) -> None:
 def deliver(given: Any, words: list[str], as_json: bool) -> None:
     """Send what waits in the outbox to webhooks and BigQuery: what the task deliver of the DAG PIPELINE_stream does."""
     there(settings.database_url)
+    if given.pipeline:
+        declared(given.pipeline)
 
     # Imports the database's driver, which help and completion do without.
     from onlyonce.sinks.outbox import deliver as job
@@ -260,6 +262,8 @@ def gc(given: Any, words: list[str], as_json: bool) -> None:
     from onlyonce.operate import gc as collector
 
     there(settings.database_url)
+    if given.pipeline:
+        declared(given.pipeline)
     with progress("lets go what is kept long enough"):
         report = collector.main(words)
     give(report, as_json)
@@ -272,6 +276,8 @@ def maintain(given: Any, words: list[str], as_json: bool) -> None:
     from onlyonce.operate import compact as maintainer
 
     there(settings.database_url)
+    if given.pipeline:
+        declared(given.pipeline)
     with progress("compacts closed windows"):
         report = maintainer.main(words)
     give(report, as_json)

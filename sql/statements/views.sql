@@ -172,6 +172,10 @@ LEFT JOIN LATERAL (
     WHERE (x.instance, x.query) = (g.instance, g.stage) ORDER BY x.first_seen_at DESC LIMIT 1) d ON true
 ORDER BY g.instance, g.stage = 'receive' DESC, starts_with(g.stage, 'receive/') DESC, g.stage
 
+-- instances --
+-- The pipelines and bounded runs that have run.
+SELECT DISTINCT instance FROM onlyonce.incarnations ORDER BY instance
+
 -- at_work --
 -- The pipelines and bounded runs with a running driver.
 SELECT DISTINCT instance FROM onlyonce.incarnations WHERE state <> 'closed' AND at_work

@@ -224,7 +224,7 @@ def test_a_mistyped_pipeline_gets_a_guess(command: str) -> None:
 def test_the_log_may_know_more_pipelines_than_are_declared(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, [])
     assert "did you mean 'flights'?" in runner.invoke(app, [command, "flighs"]).stderr
-    assert runner.invoke(app, [command, "flights@3"]).exit_code == 0
+    assert runner.invoke(app, [command, "flights@3"]).exit_code == errors.Refused.exit_code
 
     answers(monkeypatch, [{"batch": 1}])
     assert runner.invoke(app, [command, "undeclared"]).exit_code == 0
