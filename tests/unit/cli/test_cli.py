@@ -20,7 +20,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from onlyonce import asked, console, settings
+from onlyonce import asked, console, failed_runs, settings
 from onlyonce.asked import parse
 from onlyonce.check import Checked
 from onlyonce.cli import app, checking, operate, shell, work
@@ -220,6 +220,24 @@ def test_a_mistyped_pipeline_gets_a_guess(command: str) -> None:
     assert "did you mean 'flights'?" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        ("run flights --every 5", "--every is for a continuous run"),
+        ("run flights --standby", "--standby is for a continuous run"),
+        ("backfill flights", "a backfill of which windows? --from and --to are missing"),
+    ],
+)
+def test_wrong_command_is_no_failed_run(command: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused before the platform is looked for."""
+    monkeypatch.setattr(work, "started_database", pytest.fail)
+
+    result = runner.invoke(app, command.split())
+
+    assert (result.exit_code, result.stderr.splitlines()[0]) == (errors.Refused.exit_code, what)
+    assert list(failed_runs.at_shell()) == []
+
+
 @pytest.mark.parametrize("command", ["commits", "batches"])
 def test_the_log_may_know_more_pipelines_than_are_declared(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, [])
@@ -326,6 +344,8 @@ def test_run_passes_its_options_on_as_the_words_of_the_job(monkeypatch: pytest.M
     asked: list[list[str]] = []
 
     class Stream:
+        arguments = staticmethod(list)
+
         @staticmethod
         def main(argv: list[str]) -> Report:
             asked.append(argv)
@@ -386,6 +406,7 @@ def test_a_backfill_finds_a_pipeline_of_another_file(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nobody")
     monkeypatch.setattr(backfill, "main", main)
+    monkeypatch.setattr(backfill, "arguments", list)  # the pipeline has no windows
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(MINE)
 
@@ -671,7 +692,7 @@ def test_each_option_of_a_job_is_declared_once() -> None:
 @pytest.mark.parametrize(
     ("job", "given", "words"),
     [
-        ("run", {"pipeline": "a", "every": 5.0, "close": False}, ["a"]),
+        ("run", {"pipeline": "a", "every": None, "close": False}, ["a"]),
         ("run", {"pipeline": "a", "every": 2.0, "close": True}, ["a", "--close", "--every", "2.0"]),
         (
             "reprocess",
