@@ -288,7 +288,12 @@ def sql(
     from onlyonce import settings
     from onlyonce.core.errors import Refused
 
-    if url == bool(statement):
+    if url and statement:
+        raise Refused(
+            "sql takes a statement or --url, not both",
+            hint="leave out --url to run the statement; leave out the statement to print the reader's address",
+        )
+    if not url and not statement.strip():
         raise Refused("sql needs a statement or --url", hint='onlyonce sql "select * from onlyonce.batches"')
     if url:
         address = there(settings.reader_url).replace("+psycopg2", "")
@@ -301,6 +306,22 @@ def sql(
         return
     # A statement may end its read-only transaction, so it never runs as the writer.
     give(read(lambda views: views.free(statement), settings.reader_url), as_json, whole=True)
+    if (number := statements_in(statement)) > 1:
+        note(f"{number} statements were run, and only the rows of the last one are shown")
+
+
+NO_END = re.compile(
+    r"""(?P<comment>--[^\n]*|/\*.*?\*/)"""
+    r"""|[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$""",
+    re.DOTALL,
+)
+"""Comments and quoted strings of PostgreSQL, in which a semicolon ends no statement."""
+
+
+def statements_in(text: str) -> int:
+    """Return how many statements a string of SQL has. Pure."""
+    bare = NO_END.sub(lambda found: " " if found["comment"] else "x", text)
+    return sum(bool(part.strip()) for part in bare.split(";"))
 
 
 def _old_psql() -> str | None:

@@ -238,6 +238,27 @@ def test_wrong_command_is_no_failed_run(command: str, what: str, monkeypatch: py
     assert list(failed_runs.at_shell()) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("select 1;", 1),
+        ("select 1; select 2", 2),
+        ("select ';' as a, \"x;y\" from b -- ; c", 1),
+        ("/* ; */ select $a$ ; $b$ $a$; ;", 1),
+        ("select E'\\'; ', 'it''s;'; select 2", 2),
+    ],
+)
+def test_statements_are_counted_without_quotes_and_comments(text: str, number: int) -> None:
+    assert operate.statements_in(text) == number
+
+
+def test_sql_with_a_statement_and_url_is_refused() -> None:
+    result = runner.invoke(app, ["sql", "--url", "select 1"])
+
+    assert result.exit_code == errors.Refused.exit_code
+    assert result.stderr.startswith("sql takes a statement or --url, not both\n")
+
+
 @pytest.mark.parametrize("command", ["commits", "batches"])
 def test_the_log_may_know_more_pipelines_than_are_declared(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, [])
