@@ -102,6 +102,8 @@ Limit = Annotated[int, typer.Option("--limit", min=1, help="How many rows at mos
 
 UNREADABLE: Any = typer.BadParameter.__bases__[0]
 """The error for a command that can't be read. Typer's version decides the package that has the class."""
+MISSING: Any = sys.modules[UNREADABLE.__module__].MissingParameter
+"""The error of a command without an argument that it needs."""
 ONLY_HELP: Any = sys.modules[UNREADABLE.__module__].NoArgsIsHelpError
 """The error of a command without arguments, which prints its help."""
 ONLY_HELP.exit_code = Refused.exit_code
@@ -203,10 +205,12 @@ def unreadable(ctx: Any, error: Any) -> Refused:
     """Return the error for a command line that can't be read, in the platform's form."""
     command = (error.ctx or ctx).command_path
     what = " ".join(error.format_message().split()).removesuffix(".")
+    lacks_name = isinstance(error, MISSING) and error.param is not None and error.param.name == "pipeline"
+    names = sorted(_named("")) if lacks_name else []
     return Refused(
         f"{command}: {what[:1].lower()}{what[1:]}",
         data="nothing was read or written",
-        hint=f"`{command} --help` lists what may follow",
+        hint=(f"pipelines here: {', '.join(names)}; " if names else "") + f"`{command} --help` lists what may follow",
     )
 
 
