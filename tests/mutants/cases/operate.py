@@ -331,6 +331,13 @@ MUTANTS = (
         tests=("tests/contract/operate/test_audit_data.py::test_each_disagreement_is_named_with_its_place",),
     ),
     Mutant(
+        "windows-of-a-begun-backfill",
+        "the audit of the data compares windows that an unfinished backfill may have replaced",
+        "onlyonce/operate/audit.py",
+        Delete("_output", "compared -= inside"),
+        tests=("tests/contract/operate/test_audit_data.py::test_begun_backfill_leaves_out_its_own_windows_only",),
+    ),
+    Mutant(
         "stop-by-airflow-alone",
         "a continuous run that was started at a shell can't be stopped without Airflow",
         "onlyonce/local/airflow_api.py",
