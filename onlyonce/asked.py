@@ -129,7 +129,6 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
             "--every",
             "With --continuous: the seconds between two polls for new input; by default 5.",
             float,
-            default=EVERY_SECONDS,
             metavar="SECONDS",
             least=0,
         ),

@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from onlyonce import settings
+from onlyonce.console import Row, plain
 from onlyonce.core.errors import OnlyonceError, Refused, Superseded
 from onlyonce.core.runs import first_line
 
@@ -38,6 +39,11 @@ class RunEnd:
     exit_code: int
     error: str | None
     whole: str
+
+    @property
+    def said(self) -> str:
+        """Return that it failed, when and why, for a person."""
+        return f"the last run of {self.pipeline} failed at {plain(self.ended_at)} ({self.command}): {self.error}"
 
     @property
     def failed(self) -> bool:
@@ -89,6 +95,22 @@ def at_shell() -> Iterator[RunEnd]:
             row["ended_at"] = datetime.fromisoformat(row["ended_at"])
             del row["traceback"]
             yield RunEnd(**row | {"whole": str(file)})
+
+
+def found(ends: Iterable[Row], status: Iterable[Row], only: str | None) -> list[RunEnd]:
+    """Return the last run of each pipeline if it failed and nothing was committed since.
+
+    ends, status   the rows of the queries `last_ends` and `status` of the views
+    only           the pipeline that was asked for; None: all
+    """
+    of_log = [
+        RunEnd(
+            row["pipeline"], f"run {row['run_id']}", row["ended_at"], row["exit_code"], row["error"],
+            f"the log of that run; {row['source']} has its first line",
+        )
+        for row in ends
+    ]  # fmt: skip
+    return last_failed([*of_log, *at_shell()], {row["pipeline"]: row["last_commit"] for row in status}, only)
 
 
 def last_failed(ends: Iterable[RunEnd], commits: Mapping[str, datetime | None], only: str | None) -> list[RunEnd]:

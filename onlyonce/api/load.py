@@ -13,7 +13,7 @@ import inspect
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -203,13 +203,22 @@ def _second(path: Path, first: Pipeline, second: Pipeline) -> Refused:
     )
 
 
-def one(name: str, files: list[Path] | None = None) -> Pipeline:
-    """Return the declared pipeline of that name. Raise Refused with the most similar existing name."""
+def one(name: str, files: list[Path] | None = None, in_log: Callable[[], Collection[str]] = list) -> Pipeline:
+    """Return the declared pipeline of that name. Raise Refused with the most similar existing name.
+
+    `in_log`: returns the names that the log has.
+    """
     pipelines = load(files)
     if name not in pipelines:
         if not pipelines and (at := empty_lists(files)):
             raise Refused(
                 f"{at[0]}: no pipeline {name!r}: the list PIPELINES is empty", data=NOTHING_DONE, hint=FILL_LIST
+            )
+        if name in in_log():
+            raise Refused(
+                f"the log has the pipeline {name!r}, and no file that was read declares it",
+                data=NOTHING_DONE,
+                hint=f"name its file: --pipelines FILE. The declared pipelines are {', '.join(sorted(pipelines))}",
             )
         raise unknown("pipeline", name, sorted(pipelines))
     return pipelines[name]

@@ -290,7 +290,7 @@ def plan(given: Any, words: list[str], as_json: bool) -> None:
     else:
         known = load.load()
         with progress("compares what is declared with what has run"):
-            left = unchecked([known[given.pipeline]] if given.pipeline else list(known.values()))
+            left = unchecked([load.one(given.pipeline)] if given.pipeline else list(known.values()))
         report = with_modules("plan", lambda: planner.main(words))
         report.warnings.extend(
             f"the functions of {one.name} are not checked yet: `onlyonce check {one.name}` starts Spark for it"

@@ -33,6 +33,7 @@ from onlyonce.cli.shell import (
     only_declared,
     progress,
     read,
+    refuse_unknown_run,
     rows_of,
     there,
 )
@@ -59,6 +60,7 @@ def doctor(given: Any, words: list[str], as_json: bool) -> None:
     pipeline, such as the database.
     """
     there(settings.database_url)
+    refuse_unknown_run(given.pipeline or "")
 
     from onlyonce.operate import doctor as doctoring  # imports Delta and the database's driver
 
@@ -250,15 +252,16 @@ def _tell(report: Report) -> None:
             f"{found['finding']}: {found['what']}", data=found["data"], hint=f"{found['repair']}{by_fix}"
         )
         console.show_error(what, out)
-    for end in report.tables.get(failed_runs.TABLE, []):
-        out.print(
-            f"the last run of {end['pipeline']} failed at {console.plain(end['ended_at'])} ({end['command']}): "
-            f"{end['error']}",
-            style="yellow", markup=False, soft_wrap=True,
-        )  # fmt: skip
-        out.print(f"  the whole error: {end['whole']}", markup=False, soft_wrap=True)
+    _tell_failed([failed_runs.RunEnd(**row) for row in report.tables.get(failed_runs.TABLE, [])])
     for warning in report.warnings:
         out.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+
+
+def _tell_failed(ends: list[failed_runs.RunEnd]) -> None:
+    out = console.console()
+    for end in ends:
+        out.print(end.said, style="yellow", markup=False, soft_wrap=True)
+        out.print(f"  the whole error: {end.whole}", markup=False, soft_wrap=True)
 
 
 LOOK_PANEL = "Look"
@@ -285,7 +288,12 @@ def sql(
     from onlyonce import settings
     from onlyonce.core.errors import Refused
 
-    if url == bool(statement):
+    if url and statement:
+        raise Refused(
+            "sql takes a statement or --url, not both",
+            hint="leave out --url to run the statement; leave out the statement to print the reader's address",
+        )
+    if not url and not statement.strip():
         raise Refused("sql needs a statement or --url", hint='onlyonce sql "select * from onlyonce.batches"')
     if url:
         address = there(settings.reader_url).replace("+psycopg2", "")
@@ -298,6 +306,22 @@ def sql(
         return
     # A statement may end its read-only transaction, so it never runs as the writer.
     give(read(lambda views: views.free(statement), settings.reader_url), as_json, whole=True)
+    if (number := statements_in(statement)) > 1:
+        note(f"{number} statements were run, and only the rows of the last one are shown")
+
+
+NO_END = re.compile(
+    r"""(?P<comment>--[^\n]*|/\*.*?\*/)"""
+    r"""|[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$""",
+    re.DOTALL,
+)
+"""Comments and quoted strings of PostgreSQL, in which a semicolon ends no statement."""
+
+
+def statements_in(text: str) -> int:
+    """Return how many statements a string of SQL has. Pure."""
+    bare = NO_END.sub(lambda found: " " if found["comment"] else "x", text)
+    return sum(bool(part.strip()) for part in bare.split(";"))
 
 
 def _old_psql() -> str | None:
@@ -312,7 +336,7 @@ def _old_psql() -> str | None:
 def status(pipeline: OnlyPipeline = None, pipelines: OnlyOfFiles = None, as_json: Json = False) -> None:
     """Show one row for each pipeline and bounded run: last batch, max event time, conservation, epoch, unread input.
 
-    Each source is asked what no run has read yet. It has two seconds to answer.
+    Each source is asked what no run has read yet. It has two seconds to answer. A last run that failed is named below.
     """
     runs, taken_in = read(lambda views: views.rows("status")), read(lambda views: views.rows("taken_in"))
     rows = only_declared(_unread().of_pipelines(runs, taken_in, *_asked(pipeline, "status")), pipelines)
@@ -323,6 +347,11 @@ def status(pipeline: OnlyPipeline = None, pipelines: OnlyOfFiles = None, as_json
         for line in unknown:
             note(line)
     give(rows, as_json, empty="no pipeline has run yet")
+    if not as_json:
+        only = pipeline.partition("@")[0] if pipeline else None
+        failed = failed_runs.found(read(lambda views: views.rows("last_ends")), runs, only)
+        shown = only_declared([vars(end) for end in failed], pipelines)
+        _tell_failed([failed_runs.RunEnd(**row) for row in shown])
 
 
 def lag(pipeline: OnlyPipeline = None, pipelines: OnlyOfFiles = None, as_json: Json = False) -> None:
@@ -510,8 +539,13 @@ def _give_some(
 
 def _none_of(fate: str, pipeline: str) -> str:
     """Return that a pipeline has no records of a fate, and of how many that was found out, if the log can be asked."""
+    from onlyonce.records import left_out
+
     none = f"{pipeline} has no {fate} records"
     with suppress(OnlyonceError):
+        # Rejected records are in the log.
+        if fate != "rejected" and (lost := read(lambda views: left_out.lost_events(views.scope, pipeline))):
+            return f"no {fate} record can be read: {lost}. onlyonce doctor says what to do"
         stages = read(lambda views: views.rows("progress", instances=[pipeline]))
         received = sum(row["in"] for row in stages if row["query"] == "receive")
         return f"{none}, of {received:,} received" if received else f"{none}: it has not received any record yet"

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from inspect import Parameter, Signature
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.markup import escape
@@ -30,6 +30,8 @@ from onlyonce.engine.failures import ended_with
 
 if TYPE_CHECKING:
     from onlyonce.commitlog.health import Views
+
+Answer = TypeVar("Answer")
 
 
 def _named(incomplete: str) -> list[str]:
@@ -100,6 +102,8 @@ Limit = Annotated[int, typer.Option("--limit", min=1, help="How many rows at mos
 
 UNREADABLE: Any = typer.BadParameter.__bases__[0]
 """The error for a command that can't be read. Typer's version decides the package that has the class."""
+MISSING: Any = sys.modules[UNREADABLE.__module__].MissingParameter
+"""The error of a command without an argument that it needs."""
 ONLY_HELP: Any = sys.modules[UNREADABLE.__module__].NoArgsIsHelpError
 """The error of a command without arguments, which prints its help."""
 ONLY_HELP.exit_code = Refused.exit_code
@@ -201,10 +205,12 @@ def unreadable(ctx: Any, error: Any) -> Refused:
     """Return the error for a command line that can't be read, in the platform's form."""
     command = (error.ctx or ctx).command_path
     what = " ".join(error.format_message().split()).removesuffix(".")
+    lacks_name = isinstance(error, MISSING) and error.param is not None and error.param.name == "pipeline"
+    names = sorted(_named("")) if lacks_name else []
     return Refused(
         f"{command}: {what[:1].lower()}{what[1:]}",
         data="nothing was read or written",
-        hint=f"`{command} --help` lists what may follow",
+        hint=(f"pipelines here: {', '.join(names)}; " if names else "") + f"`{command} --help` lists what may follow",
     )
 
 
@@ -347,8 +353,8 @@ def progress(text: str) -> Iterator[Callable[[str], None]]:
     yield say
 
 
-def read(work: Callable[[Views], list[console.Row]], by: Callable[[], str] = settings.reading_url) -> list[console.Row]:
-    """Return the rows that `work` reads in one read-only transaction, as the reader if that role is known.
+def read(work: Callable[[Views], Answer], by: Callable[[], str] = settings.reading_url) -> Answer:
+    """Return what `work` reads in one read-only transaction, as the reader if that role is known.
 
     It makes one attempt: a person who waits wants to know immediately that the database is unreachable. Raise Retryable
     then, and Refused if the platform was never started or the statement is wrong.
@@ -451,7 +457,29 @@ def declared(instance: str) -> Pipeline:
     """Return the declaration of a pipeline, or of a bounded run (flights@1). Raise Refused with a guess."""
     from onlyonce.api import load as declarations
 
-    return declarations.one(instance.partition("@")[0])
+    found = declarations.one(instance.partition("@")[0], in_log=lambda: in_log() or ())
+    refuse_unknown_run(instance)
+    return found
+
+
+def refuse_unknown_run(instance: str) -> None:
+    """Raise Refused for a bounded run that the log does not have. Return if the log can't be asked."""
+    name, at, _ = instance.partition("@")
+    if not at or (known := in_log()) is None or instance in known:
+        return
+    runs = [one for one in known if one.startswith(f"{name}@")]
+    raise Refused(
+        f"no bounded run {instance!r}",
+        data="nothing was read or written",
+        hint=choose(instance, runs) if runs else f"{name} has none: `onlyonce run {name} --bounded` makes one",
+    )
+
+
+def in_log() -> list[str] | None:
+    """Return the pipelines and bounded runs that the log has; None if it can't be asked."""
+    with suppress(OnlyonceError):
+        return [row["instance"] for row in read(lambda views: views.rows("instances"))]
+    return None
 
 
 def _refused_by_database(error: Any, url: str = "") -> Refused:

@@ -180,15 +180,17 @@ def run(given: Any, words: list[str], as_json: bool) -> None:
 
     Messages of Pub/Sub are pulled first (onlyonce pull), except for a dry run.
     """
-    known = declared(given.pipeline)  # a wrong name is refused before Spark starts
+    known = declared(given.pipeline)  # a wrong command is refused before anything starts, and is no run that failed
+
+    from onlyonce.run import stream  # imports Spark, which no other command needs
+
+    stream.arguments(words)
     started_database()
     if known.source.is_pulled and not given.dry_run:
         from onlyonce.sources import pubsub as before
 
         with watched(f"pull-{given.pipeline}"):
             before.main(asked.words("pull", vars(given)))
-
-    from onlyonce.run import stream  # imports Spark, which no other command needs
 
     with failed_runs.remembered("run", given.pipeline), watched(f"run-{given.pipeline}"):
         report = stream.main(words)
@@ -199,6 +201,8 @@ def run(given: Any, words: list[str], as_json: bool) -> None:
 def deliver(given: Any, words: list[str], as_json: bool) -> None:
     """Send what waits in the outbox to webhooks and BigQuery: what the task deliver of the DAG PIPELINE_stream does."""
     there(settings.database_url)
+    if given.pipeline:
+        declared(given.pipeline)
 
     # Imports the database's driver, which help and completion do without.
     from onlyonce.sinks.outbox import deliver as job
@@ -223,10 +227,12 @@ def pull(given: Any, words: list[str], as_json: bool) -> None:
 def backfill(given: Any, words: list[str], as_json: bool) -> None:
     """Recompute closed windows, now with their late rows, and replace the old results: what the DAG PIPELINE_backfill
     does."""
-    declared(given.pipeline)  # a wrong name is refused before anything starts
-    there(settings.database_url)
+    declared(given.pipeline)  # a wrong command is refused before anything starts, and is no run that failed
 
     from onlyonce.outputs import backfill as job
+
+    job.arguments(words)
+    there(settings.database_url)
 
     with failed_runs.remembered("backfill", given.pipeline), watched(f"backfill-{given.pipeline}"):
         report = job.main(words)
@@ -260,6 +266,8 @@ def gc(given: Any, words: list[str], as_json: bool) -> None:
     from onlyonce.operate import gc as collector
 
     there(settings.database_url)
+    if given.pipeline:
+        declared(given.pipeline)
     with progress("lets go what is kept long enough"):
         report = collector.main(words)
     give(report, as_json)
@@ -272,6 +280,8 @@ def maintain(given: Any, words: list[str], as_json: bool) -> None:
     from onlyonce.operate import compact as maintainer
 
     there(settings.database_url)
+    if given.pipeline:
+        declared(given.pipeline)
     with progress("compacts closed windows"):
         report = maintainer.main(words)
     give(report, as_json)

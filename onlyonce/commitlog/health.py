@@ -129,11 +129,6 @@ class Health(Transactions):
         )
 
     @one_transaction
-    def last_ends(self) -> list[dict[str, Any]]:
-        """Return how the last run of each pipeline has ended, of a DAG or continuous."""
-        return [dict(row._mapping) for row in ask(self.connection, "doctor", "last_ends")]
-
-    @one_transaction
     def orphans(self) -> list[OrphanUnits]:
         """Return the units for which the log has neither a batch nor a backfill."""
         return [OrphanUnits(**row._mapping) for row in ask(self.connection, "doctor", "orphan_units")]

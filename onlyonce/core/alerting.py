@@ -1,6 +1,7 @@
 """Decide which alerts are due. Pure.
 
-They are: records that do not add up, lag, unread input, a batch without progress, duplicates near the dedup horizon.
+They are: records that do not add up, lag, unread input, a batch without progress, duplicates near the dedup horizon, a
+last run that failed.
 
 A cause is one thing that is wrong (`kind`, `subject`). It is reported once, and again only after it has cleared.
 """
@@ -84,6 +85,10 @@ MEANING = {
         "none was counted twice yet; a re-delivery that comes a little later would be",
         "lengthen dedup_horizon of the pipeline; onlyonce gc shows how near they came",
     ),
+    "failed run": (
+        "what is committed stays; what that run did not commit is in no result until a run ends well",
+        "onlyonce doctor names its error; then run it again",
+    ),
 }
 
 
@@ -95,10 +100,12 @@ def causes(
     queries: Iterable[LiveQuery] = (),
     begun: Iterable[BegunBatch] = (),
     unread: Iterable[Unread] = (),
+    failed: Iterable[tuple[str, str]] = (),
 ) -> Iterator[Cause]:
     """Yield all that is wrong now, from the audit's findings and rows of the views.
 
     broken  (incarnation or output, finding) of the audit
+    failed  (pipeline, its last run that failed) of `onlyonce.failed_runs`
     """
     by_subject: dict[str, list[str]] = {}
     for subject, finding in broken:
@@ -123,6 +130,8 @@ def causes(
             "its dedup horizon"
         )
         yield Cause("near horizon", row.pipeline, what)
+    for pipeline, run in failed:
+        yield Cause("failed run", pipeline, f"the last run of {pipeline} failed ({run})")
 
 
 def _of_source(source: Unread, lag_seconds: float) -> Iterator[Cause]:

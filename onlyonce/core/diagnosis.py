@@ -549,15 +549,19 @@ def _run(seen: Evidence, query: LiveQuery, batch: BegunBatch | None, blocked: se
     return Repair(command, "run", arguments)
 
 
+def ends_backfill(backfill: BegunBackfill) -> tuple[By, tuple[str, ...]]:
+    """Return the command that ends a begun backfill, and its arguments."""
+    if backfill.asked_by != "person":
+        return "run", (backfill.instance,)
+    start, stop = (f"{time:%Y-%m-%dT%H:%M:%SZ}" for time in (backfill.window_from, backfill.window_to))
+    return "backfill", (backfill.instance, "--output", backfill.output, "--from", start, "--to", stop)
+
+
 def _backfill(seen: Evidence, backfill: BegunBackfill) -> Finding:
-    instance, output = backfill.instance, backfill.output
+    instance = backfill.instance
     what = f"the backfill {backfill.incarnation} began (run {backfill.run_id}), and its driver has ended"
     data = "one sink of these windows may have the new generation and another the old; each shows a whole one"
-    times = tuple(f"{time:%Y-%m-%dT%H:%M:%SZ}" for time in (backfill.window_from, backfill.window_to))
-    arguments: tuple[str, ...] = (instance, "--output", output, "--from", times[0], "--to", times[1])
-    by: By = "backfill"
-    if backfill.asked_by != "person":
-        arguments, by = (instance,), "run"
+    by, arguments = ends_backfill(backfill)
     command = f"onlyonce {by} {' '.join(arguments)}"
     repair = (
         Repair(command, by, arguments) if instance in seen.declared else Repair(f"declare {instance}, then: {command}")

@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 import structlog
 
-from onlyonce import settings
+from onlyonce import failed_runs, settings
 from onlyonce.api import load as declarations
 from onlyonce.api.resolve import named
 from onlyonce.asked import parse
@@ -118,7 +118,12 @@ def _look(database: Database, lag_seconds: float, files: list[Path] | None) -> l
         queries, begun = health.queries(), health.begun().batches
     unread = [Unread(**row) for row in Views(database).rows("backlog")]
     broken = audit.unconserved(seen, declarations.load(files))
-    return list(causes(broken, lag, near, lag_seconds, queries, begun, unread))
+    ends, runs = Views(database).rows("last_ends"), Views(database).rows("status")
+    # Not the error, which may have values of a record.
+    failed = [
+        (end.pipeline, f"{end.command}, exit code {end.exit_code}") for end in failed_runs.found(ends, runs, None)
+    ]
+    return list(causes(broken, lag, near, lag_seconds, queries, begun, unread, failed))
 
 
 def _tell_all(database: Database, tell: Hook) -> tuple[int, list[str]]:

@@ -36,9 +36,10 @@ from onlyonce.catalog import filters
 from onlyonce.catalog.chunks import Chunks
 from onlyonce.catalog.expiry import Collector
 from onlyonce.commitlog.files import Files
-from onlyonce.commitlog.health import Views
+from onlyonce.commitlog.health import Health, Views
 from onlyonce.commitlog.removals import Removals
 from onlyonce.core import retention, stored_names
+from onlyonce.core.diagnosis import ends_backfill
 from onlyonce.core.errors import InvariantBroken, OnlyonceError, Refused
 from onlyonce.core.locations import Location
 from onlyonce.core.ownership import Place, written
@@ -53,7 +54,9 @@ from onlyonce.core.stored_names import (
     OO_KIND,
     OO_LOW,
 )
+from onlyonce.core.stuck import BegunBackfill
 from onlyonce.database.connect import Database, Scope
+from onlyonce.records.left_out import lost_events
 from onlyonce.sinks import target_kinds
 from onlyonce.sinks.files import finalize
 from onlyonce.sinks.target_kinds import Windows
@@ -73,7 +76,8 @@ from onlyonce.tables import opening, table_files
 # continues meanwhile.
 #
 # If the log does not say how many rows a table must have, it is not compared. These are an increment, an upsert without
-# its window, a changed target, unfinished work, and rows that were sent outside. The report names them.
+# its window, a changed target, an unfinished batch, and rows that were sent outside. The report names them. Of a table
+# with an unfinished backfill all windows are compared except the backfill's.
 
 
 SECOND_LOOK_SECONDS = 2.0
@@ -114,8 +118,8 @@ def _look(
             left_out += _removed(database, instance)
             watch(f"{instance}: a sample of ids")
             yield from _sample(database, instance, events, declared.get(name))
-        elif rows := sum(one.left - one.going for one in _vouched(database, instance) if one.is_committed):
-            yield f"{instance}: the log says that `events` has {rows} rows, and there is no table {events}"
+        elif lost := lost_events(database, instance):
+            yield f"{instance}: {lost}"
         pipeline = declared.get(name)
         if pipeline is None:
             left_out.append(f"{instance}: {_not_declared(name)}")
@@ -232,13 +236,44 @@ def _output(
         except Refused as error:
             left_out.append(f"{instance}: {output.name}: {error.what}")
             return
-    for window in sorted(meant.keys() | there.keys(), key=str):
+    compared = meant.keys() | there.keys()
+    for backfill in _begun_backfills(database, instance, root) if state["backfill_begun"] else ():
+        inside = {one for one in compared if one[0] and backfill.window_from <= one[0] < backfill.window_to}
+        same = sum(meant[window] == there[window] for window in inside)
+        left_out.append(f"{instance}: {output.name}: {_under_way(backfill, len(inside), same)}")
+        compared -= inside
+    for window in sorted(compared, key=str):
         if meant[window] != there[window]:
             of = f"window [{window[0]}, {window[1]})" if window[0] else "all of it"
             yield (
                 f"{instance}: {output.name}: {of}: the log says {meant[window]} rows, the table has "
                 f"{there[window]} ({place})" + (_again(instance, output, window) if any(there.values()) else "")
             )
+
+
+def _begun_backfills(database: Database, instance: str, root: str) -> list[BegunBackfill]:
+    found = Health(database).begun().backfills
+    return [one for one in found if (one.instance, one.output) == (instance, root)]
+
+
+def _under_way(backfill: BegunBackfill, windows: int, same: int) -> str:
+    """Return what holds for the rows of a begun backfill's windows, and how it ends. Pure.
+
+    windows   how many windows of its interval the log or the table has
+    same      those with as many rows in the table as before the backfill
+    """
+    by, arguments = ends_backfill(backfill)
+    running = ", and is running" if backfill.at_work else ""
+    then = (
+        f"when it has ended: onlyonce audit {backfill.pipeline} --data"
+        if backfill.at_work
+        else f"to end it: onlyonce {by} {' '.join(arguments)}"
+    )
+    return (
+        f"a backfill of the windows from {console.plain(backfill.window_from)} to {console.plain(backfill.window_to)} "
+        f"has begun and has not ended{running}. Each of these windows has all its old rows or all its new rows; "
+        f"{same} of {windows} have as many rows as before. The other windows were compared\n{then}"
+    )
 
 
 def _again(instance: str, output: Output, window: tuple[Any, Any]) -> str:
@@ -267,7 +302,10 @@ def _incomparable(output: Output, state: Mapping[str, Any], windowed: bool) -> s
     if output.sink.is_external:
         return "what was sent outside can't be counted from here; onlyonce.outbox has each answer"
     if state["begun"]:
-        return "a batch or backfill has begun and has not ended; if no driver is running, the next run ends it"
+        return (
+            "a batch has begun and has not ended, so the table may have some of its rows; if no driver is running, the "
+            "next run ends it"
+        )
     if state["written_again"]:
         return "at least once: rows were written again, as the log says"
     if state["targets"] > 1:

@@ -456,18 +456,10 @@ def _failed(platform: Platform) -> list[failed_runs.RunEnd]:
 
     It is not among the findings: the next run may pass, and the doctor has no repair.
     """
-    with Health.once(platform.database) as health:
-        if missing(health.connection):
+    with Views.once(platform.database) as views:
+        if missing(views.connection):
             return []
-        ends = [
-            failed_runs.RunEnd(
-                row["pipeline"], f"run {row['run_id']}", row["ended_at"], row["exit_code"], row["error"],
-                f"the log of that run; {row['source']} has its first line",
-            )
-            for row in health.last_ends()
-        ]  # fmt: skip
-        commits = {row["pipeline"]: row["last_commit"] for row in Views(health.scope).rows("status")}
-    return failed_runs.last_failed([*ends, *failed_runs.at_shell()], commits, platform.only)
+        return failed_runs.found(views.rows("last_ends"), views.rows("status"), platform.only)
 
 
 def examine(platform: Platform) -> list[Finding]:

@@ -51,11 +51,8 @@ ALL_LATE = "all windows that have late records"
 
 def main(argv: list[str]) -> Report:
     """Backfill one pipeline once, and return the report of what is committed. Raise the platform's errors."""
-    asked = parse("backfill", argv)
+    asked, pipeline, roots, span = arguments(argv)
     logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
-    pipeline = declarations.one(asked.pipeline, asked.pipelines)
-    roots = chosen(pipeline, asked.output)
-    span = span_of(roots, asked.start, asked.stop, late_only=asked.late_only)
     database = units.database_of(None)
     migrate(database.url)
     if asked.dry_run:
@@ -75,6 +72,14 @@ def main(argv: list[str]) -> Report:
             raise ahead_of_now(pipeline.name, span, to_micros(datetime.now(UTC)), error) from error
         _recompute(database, pipeline, roots, span, asked)
     return report(database, pipeline, span, asked.run_id, between_borders(pipeline, roots, span))
+
+
+def arguments(argv: list[str]) -> tuple[Namespace, Pipeline, list[Output], Span]:
+    """Parse the arguments of a backfill. Return them, the pipeline, its outputs, and the span. Raise Refused."""
+    asked = parse("backfill", argv)
+    pipeline = declarations.one(asked.pipeline, asked.pipelines)
+    roots = chosen(pipeline, asked.output)
+    return asked, pipeline, roots, span_of(roots, asked.start, asked.stop, late_only=asked.late_only)
 
 
 def chosen(pipeline: Pipeline, name: str | None) -> list[Output]:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from onlyonce import settings
 from onlyonce.api.pipeline import Files, Output, Pipeline, each_input
 from onlyonce.api.sources import Source, delimiter_of
+from onlyonce.commitlog.health import Views
 from onlyonce.commitlog.removals import Rejections
 from onlyonce.core import stored_names
 from onlyonce.core.batch import to_micros, to_time
@@ -44,7 +45,7 @@ from onlyonce.core.stored_names import (
     OO_REASON,
 )
 from onlyonce.core.windows import Chained, Fixed, Joined, Session, Window, micros, reach
-from onlyonce.database.connect import Database
+from onlyonce.database.connect import Database, Scope
 from onlyonce.sources import file_bytes
 from onlyonce.sources.record_id import from_hex
 from onlyonce.tables import opening, table_files
@@ -418,6 +419,16 @@ def parts(instance: str, where: pc.Expression, columns: list[str] | None) -> Ite
     for part in rows.to_batches(columns=columns and list(dict.fromkeys(columns)), filter=where):
         if part.num_rows:
             yield part
+
+
+def lost_events(scope: Scope, instance: str) -> str | None:
+    """Return that the table `events` is gone, and how many rows were written to it; None if it is there or has none."""
+    events = settings.data_location(instance) / stored_names.EVENTS_FOLDER
+    if opening.any_in(events):
+        return None
+    batches = [row for row in Views(scope).rows("received", instance=instance) if row["state"] == "committed"]
+    rows = sum(row[fate] or 0 for row in batches for fate in (KEPT, INVALID, EXPIRED))
+    return f"the log says that {rows} rows were written to `events`, and there is no table {events}" if rows else None
 
 
 # The records that outputs have rejected: reason and window from the log, values from the table `events`. A record that

@@ -103,6 +103,7 @@ def trace(database: Database, pipeline: Pipeline, instance: str, wanted: Asked) 
             for of_window in _windows(log, pipeline, instance, row, version)
         ]
         may_be = [] if known else [_fate(log, row)[0] for row in lines]
+        lost = None if found else left_out.lost_events(log.scope, instance)
     shown = [fate for _, fate, _ in judged]
     facts = {
         **wanted.values,
@@ -115,7 +116,8 @@ def trace(database: Database, pipeline: Pipeline, instance: str, wanted: Asked) 
     never = [MAY_BE] if may_be else [text.format(pipeline=pipeline.name, instance=instance) for text in NEVER_SEEN]
     told = (_told(shown) if shown or known else never) + (_removed(kept) if not shown and kept is not None else [])
     told = [ERASED] if known and not shown and erased else told
-    unseen = f"never seen, may be {len(may_be)} invalid line(s)" if may_be else "never seen"
+    told = [f"{lost}: no record can be read. onlyonce doctor says what to do"] if lost else told
+    unseen = f"never seen, may be {len(may_be)} invalid line(s)" if may_be else "not found" if lost else "never seen"
     title = f"{instance}: {_summary(shown, windows) or ('in the catalog only' if known else unseen)}"
     tables = tables if shown else {"may_be": may_be} if may_be else {}
     return Report(title, "trace", facts, tables, told), bool(shown or known)

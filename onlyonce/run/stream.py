@@ -24,7 +24,7 @@ from onlyonce.api import load as declarations
 from onlyonce.api import resolve
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.pipeline import Kafka, Pipeline
-from onlyonce.asked import parse
+from onlyonce.asked import EVERY_SECONDS, parse
 from onlyonce.commitlog import drivers, units
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.drivers import LongRuns
@@ -322,8 +322,8 @@ def arguments(argv: list[str]) -> Namespace:
     asked = parse("run", argv)
     if asked.continuous:
         refuse_other_options(close=asked.close, bounded=asked.bounded, dry_run=asked.dry_run)
-    elif asked.standby:
-        raise Refused("--standby is for a continuous run", data="nothing was read or written", hint="add --continuous")
+    elif alone := "--standby" if asked.standby else "--every" if asked.every is not None else None:
+        raise Refused(f"{alone} is for a continuous run", data="nothing was read or written", hint="add --continuous")
     return asked
 
 
@@ -465,7 +465,8 @@ def _drain(pipeline: Pipeline, instance: str, database: Database, asked: Namespa
 
 
 def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: Namespace) -> _Ended:
-    every, place = timedelta(seconds=asked.every), Place(database, instance)
+    every = timedelta(seconds=EVERY_SECONDS if asked.every is None else asked.every)
+    place = Place(database, instance)
     warm = _stand_by(pipeline, instance, database, asked, place) if asked.standby else None
     if asked.standby and warm is None:
         return _Ended(())

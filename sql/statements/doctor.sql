@@ -58,14 +58,6 @@ SELECT r.pipeline, r.instance, r.attempt, r.driver, r.run_id,
        extract(epoch FROM clock_timestamp() - r.heartbeat_at)::float AS quiet_seconds
 FROM onlyonce.long_runs r WHERE r.state = 'lost' ORDER BY r.instance
 
--- last_ends --
--- How the last run of each pipeline has ended, of a DAG or continuous. A run that was killed has no end.
-SELECT DISTINCT ON (pipeline) pipeline, run_id, ended_at, exit_code, error, source
-FROM (SELECT pipeline, run_id, ended_at, exit_code, error, 'onlyonce.driver_runs' AS source FROM onlyonce.driver_runs
-      UNION ALL
-      SELECT pipeline, run_id, ended_at, exit_code, error, 'onlyonce.long_runs' FROM onlyonce.long_runs) ends
-WHERE ended_at IS NOT NULL AND exit_code IS NOT NULL ORDER BY pipeline, ended_at DESC
-
 -- outputs_down --
 -- Outputs of living continuous runs that are down while the others continue, each with its error.
 SELECT r.pipeline, r.instance, d.key AS output, d.value AS why

@@ -172,6 +172,10 @@ LEFT JOIN LATERAL (
     WHERE (x.instance, x.query) = (g.instance, g.stage) ORDER BY x.first_seen_at DESC LIMIT 1) d ON true
 ORDER BY g.instance, g.stage = 'receive' DESC, starts_with(g.stage, 'receive/') DESC, g.stage
 
+-- instances --
+-- The pipelines and bounded runs that have run.
+SELECT DISTINCT instance FROM onlyonce.incarnations ORDER BY instance
+
 -- at_work --
 -- The pipelines and bounded runs with a running driver.
 SELECT DISTINCT instance FROM onlyonce.incarnations WHERE state <> 'closed' AND at_work
@@ -225,11 +229,12 @@ WHERE c.instance = :instance AND c.sink = :output AND c.batch_state = 'committed
   AND NOT EXISTS (SELECT 1 FROM onlyonce.batches b WHERE b.instance = :instance AND b.query = :query AND b.units_removed IS NOT NULL)
 
 -- comparable --
--- Whether the table of an output can be compared with the log now. No batch or backfill of the output is under way,
--- nothing was written twice, and the output's place never changed. Also whether its rows are written by the batch that
--- reads them.
-SELECT (SELECT coalesce(sum(t.begun), 0)::bigint FROM onlyonce.totals t WHERE (t.instance, t.query) = (:instance, :query))
-         + (SELECT count(*) FROM onlyonce.backfills f WHERE (f.instance, f.output) = (:instance, :query) AND f.state = 'begun') AS begun,
+-- Whether the table of an output can be compared with the log now. No batch of the output is under way, nothing was
+-- written twice, and the output's place never changed. Also whether a backfill is under way, and whether its rows are
+-- written by the batch that reads them.
+SELECT (SELECT coalesce(sum(t.begun), 0)::bigint FROM onlyonce.totals t WHERE (t.instance, t.query) = (:instance, :query)) AS begun,
+       EXISTS (SELECT 1 FROM onlyonce.backfills f
+               WHERE (f.instance, f.output) = (:instance, :query) AND f.state = 'begun') AS backfill_begun,
        (SELECT coalesce(sum(t.written_again), 0)::bigint FROM onlyonce.totals t
         WHERE (t.instance, t.query) = (:instance, :query)) AS written_again,
        (SELECT count(DISTINCT d.parts->'outputs'->CAST(:output AS text)->>'target') FROM onlyonce.declarations d
@@ -246,6 +251,14 @@ WHERE b.instance = :instance AND b.query = 'receive' AND b.state = 'committed' A
   AND EXISTS (SELECT 1 FROM onlyonce.record_ids c WHERE c.instance = b.instance
               AND c.bucket_start = to_timestamp(floor(extract(epoch FROM b.ingestion_time) / 600) * 600))
 ORDER BY b.committed_at DESC LIMIT :n
+
+-- last_ends --
+-- How the last run of each pipeline has ended, of a DAG or continuous. A run that was killed has no end.
+SELECT DISTINCT ON (pipeline) pipeline, run_id, ended_at, exit_code, error, source
+FROM (SELECT pipeline, run_id, ended_at, exit_code, error, 'onlyonce.driver_runs' AS source FROM onlyonce.driver_runs
+      UNION ALL
+      SELECT pipeline, run_id, ended_at, exit_code, error, 'onlyonce.long_runs' FROM onlyonce.long_runs) ends
+WHERE ended_at IS NOT NULL AND exit_code IS NOT NULL ORDER BY pipeline, ended_at DESC
 
 -- columns_there --
 -- The columns that the role may read, for the hint at a name that is not there.

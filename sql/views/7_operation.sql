@@ -4,7 +4,7 @@ CREATE OR REPLACE VIEW onlyonce.alerts AS
 SELECT kind, subject, what, raised_at, told_at AS notified_at
 FROM onlyonce_private.alerts;
 COMMENT ON VIEW onlyonce.alerts IS 'The causes of alerts that have not cleared. `onlyonce alerts` checks again.';
-COMMENT ON COLUMN onlyonce.alerts.kind IS 'conservation, lag, unread input, source away, near horizon';
+COMMENT ON COLUMN onlyonce.alerts.kind IS 'conservation, lag, no progress, unread input, source away, near horizon, failed run';
 COMMENT ON COLUMN onlyonce.alerts.subject IS 'the pipeline, and the stage where there is one';
 COMMENT ON COLUMN onlyonce.alerts.what IS 'what was found when it was raised';
 COMMENT ON COLUMN onlyonce.alerts.raised_at IS 'when it was first seen';

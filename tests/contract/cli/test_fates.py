@@ -45,6 +45,18 @@ def test_no_records_of_a_fate_is_one_sentence(shop: Shop, fate: str) -> None:
     assert after == f"shop has no {fate} records, of 2 received\n"
 
 
+@pytest.mark.parametrize("command", ["commits", "late", "status", "doctor", "deliver"])
+def test_unknown_bounded_run_is_refused(shop: Shop, command: str) -> None:
+    """It was an empty table."""
+    shop.receive(("a", at(0)))
+
+    result = runner.invoke(app, [command, "shop@7"])
+
+    assert (result.exit_code, result.stdout) == (64, "")
+    assert "no bounded run 'shop@7'" in result.stderr
+    assert "shop has none: `onlyonce run shop --bounded` makes one" in result.stderr
+
+
 def test_backfill_between_borders_names_the_command_to_type(shop: Shop) -> None:
     """One warning for outputs of the same windows; a named output stays named."""
     pipeline = declarations.load()["shop"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import Any
 
 import pytest
@@ -272,3 +273,14 @@ def test_too_many_values_are_refused_with_the_columns(shop: Shop) -> None:
 
     assert result.exit_code == Refused.exit_code
     assert "known by 1 value(s) (id), but 2 were given" in result.stderr
+
+
+def test_lost_table_of_events_is_named_as_the_audit_names_it(shop: Shop) -> None:
+    """For an id that the catalog has, for one that it has not, and where the records of a fate are listed."""
+    shop.receive(("a", at(0)))
+    shutil.rmtree(shop.events)
+    lost = f"the log says that 1 rows were written to `events`, and there is no table {shop.events}"
+
+    assert traced("a")["warnings"] == traced("z", code=1)["warnings"]
+    assert lost in str(traced("a")["warnings"])
+    assert lost in runner.invoke(app, ["invalid", "shop"]).stdout

@@ -117,7 +117,7 @@ WHOLE = {
     "views written_in_all": WITH_DATA, "views sample": WITH_DATA, "views received": WITH_DATA, "views written": WITH_DATA,
     "arrivals correct_batches": "a person's correction of a wrong clock, once", "arrivals correct_markers": "the same",
     "new_incarnations last_offset": A_NEW_INCARNATION, "new_incarnations oldest_open": A_NEW_INCARNATION, "new_incarnations final_windows": A_NEW_INCARNATION,
-    "doctor last_ends": "asked by a person; a gc run removes old runs of DAGs, so that the table holds some days of them",
+    "views last_ends": "asked by a person and for alerts; a gc run removes old runs of DAGs, so that the table holds some days of them",
     "drop nothing_kept": "asked before a person's drop, and once a run is refused, of a pipeline that has most likely kept nothing",
     **{f"drop {name}": FORGETS for name in (
         "rows", "forget_outbox", "forget_files", "forget_units", "forget_window_counts", "forget_panes", "forget_markers", "forget_batches",

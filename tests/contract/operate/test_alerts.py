@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from onlyonce import failed_runs
 from onlyonce.cli import app
 from onlyonce.core.errors import Refused, Retryable
 from onlyonce.operate import alerts
@@ -247,3 +248,17 @@ def test_a_hook_that_is_not_there_is_refused(named: str, shop: Shop, monkeypatch
 
     with pytest.raises(Refused, match=r"module:function|is not there"):
         alerts.main([])
+
+
+def test_failed_run_is_an_alert_until_a_run_ends_well(shop: Shop, told: list[Message]) -> None:
+    """Without its error, which may have values of a record."""
+    with pytest.raises(ZeroDivisionError), failed_runs.remembered("run", "shop"):
+        raise ZeroDivisionError("u17")
+
+    alerts.main(NO_LAG)
+    [message] = told
+    assert (message["kind"], message["subject"]) == ("failed run", "shop")
+    assert message["what"] == "the last run of shop failed (onlyonce run shop, exit code 1)"
+    with failed_runs.remembered("run", "shop"):
+        pass
+    assert [one["kind"] for one in alerts.main(NO_LAG).tables["cleared"]] == ["failed run"]

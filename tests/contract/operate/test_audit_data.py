@@ -98,7 +98,7 @@ DAMAGES: dict[str, tuple[Callable[[Shop], Any], str]] = {
     ),
     "the table events is gone": (
         lambda shop: shutil.rmtree(shop.events),
-        "shop: the log says that `events` has 4 rows, and there is no table ",
+        "shop: the log says that 4 rows were written to `events`, and there is no table ",
     ),
     "a row of events is there twice": (again, "shop/receive/1/1: the log says 1 kept, `events` has 2"),
     "an invalid row is gone": (
@@ -170,9 +170,31 @@ def test_what_is_under_way_is_no_disagreement(whole: Shop) -> None:
     disagreements, left_out = found(whole)
 
     assert disagreements == []
-    assert [
-        why for why in left_out if why.startswith("shop: per_shop: a batch or backfill has begun and has not ended")
-    ]
+    assert [why for why in left_out if why.startswith("shop: per_shop: a batch has begun and has not ended")]
+
+
+def test_begun_backfill_leaves_out_its_own_windows_only(whole: Shop) -> None:
+    """It says what they may hold, how many are as before, and the command that ends it."""
+    whole.log.rows(
+        "INSERT INTO onlyonce_private.incarnations (incarnation, instance, query, ordinal, checkpoint_id, kind) "
+        "VALUES ('shop/per_shop@x/1', 'shop', 'per_shop@x', 1, gen_random_uuid(), 'backfill')"
+    )
+    whole.log.rows(
+        "INSERT INTO onlyonce_private.backfills (incarnation, batch_id, instance, output, epoch, run_id, asked_by, window_from, "
+        "window_to, events_version, declaration_hash) VALUES ('shop/per_shop@x/1', 0, 'shop', 'per_shop', 1, 'r', 'person', %s, %s, "
+        "1, 'd')", at(0), at(1),
+    )  # fmt: skip
+    assert found(whole)[0] == []
+    table(whole)
+
+    disagreements, left_out = found(whole)
+
+    [finding] = [one for one in disagreements if one.startswith("shop: per_shop: ")]
+    [state] = [why for why in left_out if why.startswith("shop: per_shop: ")]
+    start, stop = (time.isoformat().replace("+00:00", "Z") for time in (at(0), at(1)))
+    assert finding.startswith(f"shop: per_shop: window [{at(1)}, ")
+    assert "0 of 1 have as many rows as before" in state
+    assert state.endswith(f"\nto end it: onlyonce backfill shop --output per_shop --from {start} --to {stop}")
 
 
 def test_a_disagreement_that_the_stream_resolves_is_none(whole: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -326,9 +326,16 @@ MUTANTS = (
     Mutant(
         "a-lost-table-of-events",
         "the audit of the data passes over a table `events` that is gone",
-        "onlyonce/operate/audit.py",
-        Replace("_look", "one.left - one.going", "0"),
+        "onlyonce/records/left_out.py",
+        Replace("lost_events", "row[fate] or 0", "0"),
         tests=("tests/contract/operate/test_audit_data.py::test_each_disagreement_is_named_with_its_place",),
+    ),
+    Mutant(
+        "windows-of-a-begun-backfill",
+        "the audit of the data compares windows that an unfinished backfill may have replaced",
+        "onlyonce/operate/audit.py",
+        Delete("_output", "compared -= inside"),
+        tests=("tests/contract/operate/test_audit_data.py::test_begun_backfill_leaves_out_its_own_windows_only",),
     ),
     Mutant(
         "stop-by-airflow-alone",

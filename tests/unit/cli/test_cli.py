@@ -22,7 +22,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from onlyonce import asked, console, settings
+from onlyonce import asked, console, failed_runs, settings
 from onlyonce.asked import parse
 from onlyonce.check import Checked
 from onlyonce.cli import app, checking, operate, shell, work
@@ -147,7 +147,8 @@ def test_unreadable_command_is_refused_in_three_lines_or_json(words: list[str], 
     first, data, hint = done.stderr.splitlines()
     assert first.startswith(f"{command}: {what}")
     assert data == "  data: nothing was read or written"
-    assert hint == f"  next: `{command} --help` lists what may follow"
+    names = "pipelines here: flights, user_counts; " if "PIPELINE" in what else ""
+    assert hint == f"  next: {names}`{command} --help` lists what may follow"
     assert json.loads(as_json.stderr) == {
         "error": first, "data": data.removeprefix("  data: "), "next": hint.removeprefix("  next: "), "exit_code": 64,
     }  # fmt: skip
@@ -223,11 +224,50 @@ def test_a_mistyped_pipeline_gets_a_guess(command: str) -> None:
     assert "did you mean 'flights'?" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        ("run flights --every 5", "--every is for a continuous run"),
+        ("run flights --standby", "--standby is for a continuous run"),
+        ("backfill flights", "a backfill of which windows? --from and --to are missing"),
+    ],
+)
+def test_wrong_command_is_no_failed_run(command: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused before the platform is looked for."""
+    monkeypatch.setattr(work, "started_database", pytest.fail)
+
+    result = runner.invoke(app, command.split())
+
+    assert (result.exit_code, result.stderr.splitlines()[0]) == (errors.Refused.exit_code, what)
+    assert list(failed_runs.at_shell()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("select 1;", 1),
+        ("select 1; select 2", 2),
+        ("select ';' as a, \"x;y\" from b -- ; c", 1),
+        ("/* ; */ select $a$ ; $b$ $a$; ;", 1),
+        ("select E'\\'; ', 'it''s;'; select 2", 2),
+    ],
+)
+def test_statements_are_counted_without_quotes_and_comments(text: str, number: int) -> None:
+    assert operate.statements_in(text) == number
+
+
+def test_sql_with_a_statement_and_url_is_refused() -> None:
+    result = runner.invoke(app, ["sql", "--url", "select 1"])
+
+    assert result.exit_code == errors.Refused.exit_code
+    assert result.stderr.startswith("sql takes a statement or --url, not both\n")
+
+
 @pytest.mark.parametrize("command", ["commits", "batches"])
 def test_the_log_may_know_more_pipelines_than_are_declared(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, [])
     assert "did you mean 'flights'?" in runner.invoke(app, [command, "flighs"]).stderr
-    assert runner.invoke(app, [command, "flights@3"]).exit_code == 0
+    assert runner.invoke(app, [command, "flights@3"]).exit_code == errors.Refused.exit_code
 
     answers(monkeypatch, [{"batch": 1}])
     assert runner.invoke(app, [command, "undeclared"]).exit_code == 0
@@ -330,6 +370,10 @@ def test_run_passes_its_options_on_as_the_words_of_the_job(monkeypatch: pytest.M
 
     class Stream:
         @staticmethod
+        def arguments(_: list[str]) -> None:
+            """Refuse nothing."""
+
+        @staticmethod
         def main(argv: list[str]) -> Report:
             asked.append(argv)
             return Report("flights: committed", "r", {"batches": 2}, {"fates": [{"query": "receive", "kept": 7}]})
@@ -389,6 +433,7 @@ def test_a_backfill_finds_a_pipeline_of_another_file(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nobody")
     monkeypatch.setattr(backfill, "main", main)
+    monkeypatch.setattr(backfill, "arguments", list)  # the pipeline has no windows
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(MINE)
 
@@ -674,7 +719,7 @@ def test_each_option_of_a_job_is_declared_once() -> None:
 @pytest.mark.parametrize(
     ("job", "given", "words"),
     [
-        ("run", {"pipeline": "a", "every": 5.0, "close": False}, ["a"]),
+        ("run", {"pipeline": "a", "every": None, "close": False}, ["a"]),
         ("run", {"pipeline": "a", "every": 2.0, "close": True}, ["a", "--close", "--every", "2.0"]),
         (
             "reprocess",

@@ -182,6 +182,16 @@ def test_an_unknown_pipeline_is_answered_with_the_nearest(write: Callable[..., P
     assert "did you mean 'flights'?" in refusal.value.hint
 
 
+def test_pipeline_of_another_project_is_refused_as_one_of_the_log(write: Callable[..., Path]) -> None:
+    """Its file is what is missing, not its name."""
+    with pytest.raises(
+        Refused, match=r"the log has the pipeline 'shop', and no file that was read declares it"
+    ) as refusal:
+        declarations.one("shop", [write("flights")], in_log=lambda: ["shop"])
+
+    assert refusal.value.hint == "name its file: --pipelines FILE. The declared pipelines are flights"
+
+
 @pytest.mark.parametrize(
     "text, what, hint",
     [
