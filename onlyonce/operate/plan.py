@@ -31,13 +31,14 @@ from onlyonce.core.backfill import Span
 from onlyonce.core.batch import to_micros
 from onlyonce.core.changes import CONSEQUENCES, Change, Need, Parts, changes, needing_a_name, starts_over
 from onlyonce.core.durations import in_words
-from onlyonce.core.errors import OnlyonceError, Refused
+from onlyonce.core.errors import OnlyonceError, Refused, Unexpected
 from onlyonce.core.runs import Report
 from onlyonce.core.stored_names import FIRST_WINDOW
 from onlyonce.core.unrepeatable import staged_rows
 from onlyonce.core.windows import Fixed, Micros, first_start
 from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
+from onlyonce.engine import failures
 from onlyonce.engine.state import PROVIDERS
 from onlyonce.operate import compact as log_cut
 from onlyonce.outputs import backfill
@@ -278,7 +279,7 @@ def made(database: Database, pipeline: Pipeline) -> Plan:
 def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: Namespace) -> Report:
     """Do the steps of a plan; a backfill that fails becomes a warning.
 
-    Raise Refused for a change that needs another name.
+    Raise Refused for a change that needs another name, and the error of another step that fails (`stopped_at`).
     """
     if names := needing_a_name(plan.found):
         raise Refused(
@@ -295,17 +296,31 @@ def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: Namespace) 
     common += [word for file in asked.pipelines or [] for word in ("--pipelines", str(file))]
     done: list[dict[str, Any]] = []
     warnings: list[str] = []
-    for step in plan.todo:
+    for at, step in enumerate(plan.todo):
         try:
             _do(step, common)
             done.append({"done": step.command})
-        except OnlyonceError as error:
-            if step.kind != "backfill":
-                raise
-            warnings.append(f"{step.command}: {error.what}. {error.hint}")
+        except Exception as error:
+            known = failures.ended_with(error)
+            if step.kind != "backfill" or isinstance(known, Unexpected):
+                raise stopped_at(plan, at, known) from error
+            warnings.append(f"{step.command}: {known.what}. {known.hint}")
     left = made(database, pipeline)
     tables = {"done": done, "left": _rows([left])["steps"]}
-    return Report(f"{pipeline.name}: the plan is carried out", asked.run_id, {"steps": len(done)}, tables, warnings)
+    told = f"{len(done)} of the plan's {len(plan.todo)} steps are done" if warnings else "the plan is carried out"
+    return Report(f"{pipeline.name}: {told}", asked.run_id, {"steps": len(done)}, tables, warnings)
+
+
+def stopped_at(plan: Plan, at: int, error: OnlyonceError) -> OnlyonceError:
+    """Return the error of a step that failed, with the steps of the plan that are done, and those that are left."""
+    names = [
+        f"a new incarnation of {one.arguments[0]}" if one.kind == "incarnation" else one.command for one in plan.todo
+    ]
+    told = [f"done: {'; '.join(names[:at]) or 'no step'}"]
+    told += [f"This step, {names[at]}: {error.data}"] if error.data else []
+    told += [f"Left: {'; '.join(names[at:])}"]
+    again = f"`onlyonce plan {plan.pipeline} --yes` then does only the steps that are left"
+    return type(error)(error.what, data=". ".join(told), hint=". ".join(filter(None, (error.hint, again))))
 
 
 def report(plans: list[Plan], pipelines: list[Pipeline]) -> Report:
