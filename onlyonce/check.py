@@ -39,19 +39,22 @@ from onlyonce.api import ddl, functions, identity, load, resolve
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.messages import Kafka
 from onlyonce.api.outputs import check_rows
-from onlyonce.api.pipeline import Output, Pipeline, each_input
+from onlyonce.api.pipeline import Output, Pipeline, each_input, target
 from onlyonce.api.pipeline import folder as inbox_of
 from onlyonce.api.resolve import named_variables
 from onlyonce.api.sources import IN_COLUMNS, line_layout
 from onlyonce.commitlog import units
+from onlyonce.commitlog.dropping import Targets
 from onlyonce.core import column_types, errors, stored_names, unrepeatable
 from onlyonce.core.changing_calls import changing_calls
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.near_names import choose
+from onlyonce.core.ownership import Place, written
 from onlyonce.core.runs import first_line
 from onlyonce.core.stored_names import OO_WINDOW
 from onlyonce.core.unrepeatable import Kind
 from onlyonce.core.windows import Chained
+from onlyonce.database.connect import Database
 from onlyonce.engine import session
 from onlyonce.engine.failures import translate
 from onlyonce.environment import variable
@@ -385,6 +388,26 @@ def check_tables(pipeline: Pipeline, output: Output, schema: StructType) -> None
     if types:
         wanted, there, where = types
         column_types.refuse_other(whose, where, wanted, there, _simple(schema))
+
+
+def taken_tables(database: Database, pipeline: Pipeline) -> list[str]:
+    """Return a warning for each output whose table an output of another pipeline has: no run writes there."""
+    of_others = Targets(database).of_others([pipeline.name])
+    found = []
+    for output in pipeline.outputs:
+        place = target(pipeline, output)
+        if set(written(pipeline.name, [{"outputs": {output.name: {"target": place}}}])) & of_others:
+            found.append(
+                f"{declared_at(output)}output {output.name}: {Place(place).where} belongs to another pipeline, so no "
+                "run writes there: give this output another table, or `onlyonce drop` the other one with --tables"
+            )
+    return found
+
+
+def no_run(error: Refused) -> str:
+    """Return the warning for what a run refuses before it reads anything."""
+    behind = "\n" if "\n" in error.what else ". "  # what differs is shown as lines
+    return f"no run begins: {error.what}{behind}{error.hint}"
 
 
 def _simple(schema: StructType) -> dict[str, str]:

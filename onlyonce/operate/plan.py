@@ -19,10 +19,12 @@ from onlyonce.api import identity
 from onlyonce.api import load as declarations
 from onlyonce.api.outputs import what_to_do
 from onlyonce.api.pipeline import Output, Pipeline
+from onlyonce.api.target_identity import targets
 from onlyonce.asked import parse
 from onlyonce.commitlog.backfills import Backfills
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.cuts import KeepEvents, LogCuts
+from onlyonce.commitlog.dropping import Drops
 from onlyonce.commitlog.incarnations import Declarations, Incarnations, Made, Ran
 from onlyonce.commitlog.new_incarnations import NewIncarnations
 from onlyonce.commitlog.removals import Removals
@@ -216,7 +218,7 @@ class Plan:
 
     found          the changes
     todo           the steps, in order
-    unknown        what can't be compared, and what only a new incarnation changes
+    unknown        what can't be compared, what only a new incarnation changes, and what holds up a run
     half_written   the batches that must end before anything is done
     staged         output -> why its rows are stored before they are written
     invalid_lost   if a change needs another name and the pipeline can start over instead: how many invalid records are
@@ -249,7 +251,7 @@ def made(database: Database, pipeline: Pipeline) -> Plan:
     """Return the plan of a pipeline, by the log."""
     ran = {r.query: r for r in Declarations(database).all_that_ran(pipeline.name)}
     found: list[Change] = []
-    unknown: list[str] = []
+    unknown = _held_up(database, pipeline)
     for last in ran.values():
         found += _changes(pipeline, last, unknown)
     incarnations = Declarations(database).starts(pipeline.name)
@@ -291,6 +293,7 @@ def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: Namespace) 
         )
     if plan.half_written:
         raise Refused(plan.half_written[0], data="nothing was done; the committed units stay", hint=HINT)
+    Drops(database).refuse_left(pipeline.name, targets(pipeline, pipeline.name))
     logs.configure(pipeline=pipeline.name, run_id=asked.run_id)
     common = ["--run-id", asked.run_id, *(["--master", asked.master] if asked.master else [])]
     common += [word for file in asked.pipelines or [] for word in ("--pipelines", str(file))]
@@ -333,6 +336,15 @@ def report(plans: list[Plan], pipelines: list[Pipeline]) -> Report:
     staged = {plan.pipeline: plan.staged for plan in plans}
     tables = _rows(plans) | staged_rows(staged, check.places_of_outputs(pipelines))
     return Report(title, "plan", facts, tables, unknown)
+
+
+def _held_up(database: Database, pipeline: Pipeline) -> list[str]:
+    """Return what a run refuses however it is declared: a place that a dropped pipeline, or another one, has."""
+    try:
+        Drops(database).refuse_left(pipeline.name, targets(pipeline, pipeline.name))
+    except Refused as error:
+        return [check.no_run(error)]
+    return check.taken_tables(database, pipeline)
 
 
 def _changes(pipeline: Pipeline, last: Ran, unknown: list[str]) -> list[Change]:
