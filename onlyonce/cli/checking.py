@@ -119,6 +119,7 @@ class ByLog(NamedTuple):
 
 def _by_log(pipeline: Pipeline) -> ByLog:
     from onlyonce import check as onlyonce_check  # imports Spark's modules
+    from onlyonce.commitlog.incarnations import Declarations
     from onlyonce.context import check_declarations
 
     with log_if_there() as database:
@@ -130,7 +131,8 @@ def _by_log(pipeline: Pipeline) -> ByLog:
         except Refused as error:
             known = not resolve.needs_session(error)
             return ByLog(known, [onlyonce_check.no_run(error)] if known else [])
-    warnings = [changes.warning(pipeline.name, one) for one in changed]
+        warnings = Declarations(database).renamed(pipeline, load.load())
+    warnings += [changes.warning(pipeline.name, one) for one in changed]
     return ByLog(len(taken) == len(pipeline.outputs), [*warnings, *taken])
 
 

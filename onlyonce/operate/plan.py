@@ -244,7 +244,11 @@ def main(argv: list[str]) -> Report:
     database = Database(settings.database_url())
     migrate(database.url)
     plans = [made(database, pipeline) for pipeline in chosen]
-    return apply(database, chosen[0], plans[0], asked) if asked.yes else report(plans, chosen)
+    if asked.yes:
+        return apply(database, chosen[0], plans[0], asked)
+    found = report(plans, chosen)
+    found.warnings.extend(text for one in chosen for text in Declarations(database).renamed(one, known))
+    return found
 
 
 def made(database: Database, pipeline: Pipeline) -> Plan:

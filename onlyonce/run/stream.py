@@ -29,7 +29,7 @@ from onlyonce.commitlog import drivers, units
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.drivers import LongRuns
 from onlyonce.commitlog.health import Views
-from onlyonce.commitlog.incarnations import Incarnations, SourceBatches
+from onlyonce.commitlog.incarnations import Declarations, Incarnations, SourceBatches
 from onlyonce.commitlog.outbox import OutboxRows
 from onlyonce.commitlog.units import Authorities
 from onlyonce.core import changes, stored_names
@@ -252,6 +252,9 @@ def main(argv: list[str]) -> Report:
     if asked.dry_run:
         return _dry_run(pipeline, asked)
     claims.claim(settings.data_root(), str(Authorities(database).identity()))
+    if not asked.bounded:
+        for text in Declarations(database).renamed(pipeline, declarations.load(asked.pipelines)):
+            log.warning(text)
     instance = _instance(database, pipeline, asked.bounded)
     Incarnations(database).add_instance(instance, pipeline.name)
     passing("start-instance")
