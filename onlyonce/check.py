@@ -36,7 +36,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from onlyonce import settings
 from onlyonce.api import ddl, functions, identity, load, resolve
-from onlyonce.api.declaration import declared_at
+from onlyonce.api.declaration import declared_at, is_left_out
 from onlyonce.api.messages import Kafka
 from onlyonce.api.outputs import check_rows
 from onlyonce.api.pipeline import Output, Pipeline, each_input, target
@@ -580,6 +580,21 @@ def _or_a_timestamp(pipeline: Pipeline) -> str:
     if is_beside or line_layout(pipeline.source) in IN_COLUMNS:
         return ""
     return f", or declare it as a timestamp: formats={{{pipeline.event_time!r}: …}} then names another form"
+
+
+def without_delay(pipeline: Pipeline) -> list[str]:
+    """Return which outputs with windows leave out watermark_delay, so that nothing may come out of order.
+
+    No mistake: records may come in the order of their times. `late` other than 'keep' says what becomes of late ones.
+    """
+    return [
+        f"{declared_at(output)}output {output.name} has no watermark_delay: a window closes with the first record that "
+        "is past its end. A record of the window that comes after that is late, and in no result until a backfill. If "
+        "records come out of order, declare how long a window waits: watermark_delay=timedelta(hours=1)"
+        for output in pipeline.roots()
+        if output.window and output.transform and output.late == "keep" and is_left_out(output, "watermark_delay")
+        if not isinstance(output.window, Chained)
+    ]
 
 
 SPARK_NAME = re.compile(r"\w+", re.ASCII)

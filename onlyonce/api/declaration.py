@@ -136,7 +136,7 @@ def not_a_path(what: str, option: str, *, kind: str = "function") -> Refused:
 # The decorator and the checks of values.
 
 
-AT = "_declared_at"
+AT, GIVEN = "_declared_at", "_given_options"
 IN_DECLARATIONS = "onlyonce_pipelines_"
 """Part of the name of the module that a file of declarations is loaded as."""
 NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
@@ -158,8 +158,10 @@ def declaration(cls: type[T]) -> type[T]:
                 f"{cls.__name__}: a value without the name of its option: {str(unnamed[0])[:60]!r}",
                 hint=f"write the name before it: {known[0]}=…; choose one of: {', '.join(known)}",
             )
-        # Where the declaration is written, for later errors. It is not a field, so two equal declarations stay equal.
+        # Where the declaration is written, and with which options, for later messages. These are not fields, so two
+        # equal declarations stay equal.
         object.__setattr__(self, AT, errors.origin_of_caller(sys._getframe(1)))
+        object.__setattr__(self, GIVEN, frozenset(options))
         for option, value in options.items():
             with at_option(self, option):
                 if option not in known:
@@ -326,6 +328,11 @@ def declared_at(made: Any, option: str | None = None) -> str:
         return ""
     lines = errors.lines_of_options(at, type(made).__name__) if option else {}
     return f"{at.rpartition(':')[0]}:{lines[option]}: " if option in lines else f"{at}: "
+
+
+def is_left_out(made: Any, option: str) -> bool:
+    """Return whether a declaration was written without an option."""
+    return option not in getattr(made, GIVEN, (option,))
 
 
 @contextmanager

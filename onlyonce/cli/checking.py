@@ -84,6 +84,7 @@ def check(
             *onlyonce_check.missing_inboxes(one),
             *onlyonce_check.undeliverable(one),
             *onlyonce_check.doubtful_event_times(one),
+            *onlyonce_check.without_delay(one),
             *onlyonce_check.names_in_quotes(one),
             *onlyonce_check.changing_values(one, found[one.name].staged),
             *by_log[one.name].warnings,

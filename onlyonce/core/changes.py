@@ -302,8 +302,8 @@ def renamed(at: str, name: str, before: list[str]) -> str:
     """
     old = before[0]
     return (
-        f"{at}pipeline {name} has not run, and reads the source that {' and '.join(before)} has read, which no file "
-        f"that was read declares any more. {name} reads it again from its start, and the rows of {old} stay. If "
+        f"{at}pipeline {name} has not run, and reads the source of {' and '.join(before)}, which no file that was "
+        f"read declares any more. {name} reads it again from its start, and the rows of {old} stay. If "
         f"{name} is a new name of {old}: put name={old!r} back, and it continues where it stopped"
     )
 

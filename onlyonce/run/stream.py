@@ -252,8 +252,11 @@ def main(argv: list[str]) -> Report:
     if asked.dry_run:
         return _dry_run(pipeline, asked)
     claims.claim(settings.data_root(), str(Authorities(database).identity()))
-    if not asked.bounded:
-        for text in Declarations(database).renamed(pipeline, declarations.load(asked.pipelines)):
+    if not asked.bounded and not Declarations(database).starts(pipeline.name):
+        from onlyonce import check
+
+        renamed = Declarations(database).renamed(pipeline, declarations.load(asked.pipelines))
+        for text in (*renamed, *check.without_delay(pipeline)):
             log.warning(text)
     instance = _instance(database, pipeline, asked.bounded)
     Incarnations(database).add_instance(instance, pipeline.name)
@@ -526,8 +529,12 @@ def _with_spark(
     spark = session.start(f"onlyonce {instance}", asked.master)
     started()
     if refused is None:
-        _warn(pipeline, contexts.check_declarations(database, pipeline, instance))
-        refused = _refused(pipeline, check.check_pipeline(pipeline, lambda: spark).wrong)
+        changed, found = (
+            contexts.check_declarations(database, pipeline, instance),
+            check.check_pipeline(pipeline, lambda: spark),
+        )
+        _warn(pipeline, changed, found.staged)
+        refused = _refused(pipeline, found.wrong)
     bounds = Bounds(asked.start, asked.end)
     context = RunContext(spark, pipeline, instance, asked.run_id, database, asked.max_files, bounds=bounds)
     context.refused = refused
@@ -550,13 +557,16 @@ def _before_spark(pipeline: Pipeline, instance: str, database: Database) -> dict
     refused = _refused(pipeline, found.wrong)
     if found.asked_spark:
         return None
-    _warn(pipeline, changed)
+    _warn(pipeline, changed, found.staged)
     return refused
 
 
-def _warn(pipeline: Pipeline, changed: list[Change]) -> None:
-    for change in changed:
-        log.warning(changes.warning(pipeline.name, change))
+def _warn(pipeline: Pipeline, changed: list[Change], staged: Collection[str]) -> None:
+    """Log what `onlyonce check` warns of too: changes that mix results, and values that change in a replay."""
+    from onlyonce import check
+
+    for text in (*(changes.warning(pipeline.name, one) for one in changed), *check.changing_values(pipeline, staged)):
+        log.warning(text)
 
 
 def _refused(pipeline: Pipeline, wrong: Mapping[str, BaseException]) -> dict[str, OnlyonceError]:

@@ -108,7 +108,7 @@ def test_a_new_name_of_a_pipeline_that_has_run_is_warned_of_until_it_runs(log: L
     new, known = replace(old, name="mill"), Declarations(log.database)
 
     [told] = known.renamed(new, {"mill"})
-    assert re.search("mill has not run, and reads the source that shop has read.*: put name='shop' back", told)
+    assert re.search("mill has not run, and reads the source of shop, .*: put name='shop' back", told)
     assert known.renamed(new, {"mill", "shop"}) == known.renamed(replace(SHOP, name="mill"), {"mill"}) == []
     assert known.renamed(old, {"shop"}) == []
 
