@@ -56,9 +56,9 @@ from onlyonce.engine import failures
 from onlyonce.failpoints import passing
 from onlyonce.records.left_out import (
     common_reason,
-    has_csv_without_header,
-    header_read_as_record,
     other_encoding,
+    other_header,
+    read_otherwise,
 )
 from onlyonce.run.interrupts import Interrupts
 from onlyonce.sources import folders
@@ -363,8 +363,8 @@ def _why_invalid(
 ) -> str:
     """Return what is known of a run's invalid records, as sentences.
 
-    They are the most frequent reason; the place of the declaration, if all records are invalid; and that a record looks
-    like a header.
+    They are the most frequent reason; the place of the declaration, if all records are invalid; and how a
+    record of CSV would fit.
     """
     if not any(row.get("invalid") for row in fates):
         return ""
@@ -372,12 +372,12 @@ def _why_invalid(
     said = []
     if found := common_reason(instance, batches):
         said.append(f"The most frequent reason ({found[1]:,}): {found[0]}")
-        if encoding := other_encoding(pipeline, [found[0]]):
-            said.append(encoding)
+        if option := other_encoding(pipeline, [found[0]]) or other_header(pipeline, [found[0]]):
+            said.append(option)
     if all_invalid(fates) and (at := declared_at(pipeline).removesuffix(": ")):
         said.append(f"They are declared at {at}")
-    if has_csv_without_header(pipeline) and (header := header_read_as_record(pipeline, instance, batches)):
-        said.append(header)
+    if otherwise := read_otherwise(pipeline, instance, batches):
+        said.append(otherwise)
     return "".join(f"{one[0].upper()}{one[1:]}{'' if one.endswith('?') else '.'} " for one in said)
 
 
