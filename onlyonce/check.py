@@ -45,7 +45,8 @@ from onlyonce.api.resolve import named_variables
 from onlyonce.api.sources import IN_COLUMNS, line_layout
 from onlyonce.commitlog import units
 from onlyonce.commitlog.dropping import Targets
-from onlyonce.core import column_types, errors, stored_names, unrepeatable
+from onlyonce.core import changes, column_types, errors, stored_names, unrepeatable
+from onlyonce.core.changes import Change
 from onlyonce.core.changing_calls import changing_calls
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.near_names import choose
@@ -401,6 +402,33 @@ def taken_tables(database: Database, pipeline: Pipeline) -> list[str]:
                 f"{declared_at(output)}output {output.name}: {Place(place).where} belongs to another pipeline, so no "
                 "run writes there: give this output another table, or `onlyonce drop` the other one with --tables"
             )
+    return found
+
+
+def warnings_of_changes(pipeline: Pipeline, changed: Iterable[Change]) -> list[str]:
+    """Return the warnings for changes with which the runs of a pipeline continue."""
+    found = list(changed)
+    mixing = [changes.warning(pipeline.name, one) for one in found if changes.mixes(one)]
+    return [*mixing, *columns_without_values(pipeline, found)]
+
+
+def columns_without_values(pipeline: Pipeline, changed: Iterable[Change]) -> list[str]:
+    """Return which columns of its table a changed function does not give any more, as far as a check has kept it."""
+    queries = {one.query for one in changed if one.part.startswith("source of ")}
+    kept = kept_check(pipeline, key_of_check(pipeline)) if queries else None
+    found = []
+    for output in pipeline.outputs if kept else ():
+        if pipeline.root_of(output).name not in queries or output.sink.write not in ("append", "upsert"):
+            continue
+        with suppress(OnlyonceError):  # a table that can't be read is refused elsewhere
+            gives = StructType.fromJson(kept.schemas[output.name])  # type: ignore[union-attr]
+            wanted, there, where = implementation(output.sink).types_there(pipeline, output, gives) or ({}, {}, "")
+            known = {*map(str.lower, wanted)}
+            if lost := [name for name in there if name.lower() not in known]:
+                found.append(
+                    f"{_at(output)}output {output.name}: {output.made_by} does not give {', '.join(lost)}, which "
+                    f"{where} has: new rows have no value there (null)"
+                )
     return found
 
 

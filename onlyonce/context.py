@@ -35,7 +35,7 @@ from onlyonce.commitlog.sources import Arrivals
 from onlyonce.commitlog.units import Authorities
 from onlyonce.core import batch, stored_names
 from onlyonce.core.batch import EXACTLY_ONCE, Corrections
-from onlyonce.core.changes import Change, mixes
+from onlyonce.core.changes import Change
 from onlyonce.core.errors import OnlyonceError, Retryable
 from onlyonce.core.locations import Location
 from onlyonce.core.runs import first_cause
@@ -64,14 +64,14 @@ KINDS = ("offsets", "commits")
 def check_declarations(database: Database, pipeline: Pipeline, instance: str) -> list[Change]:
     """Raise Refused, before a run starts Spark, if a query can't continue as it is declared now.
 
-    Return the changes after which results of before and after them stand next to each other. Also raise Refused if the
-    pipeline would write to a target of an unfinished drop.
+    Return the changes with which they continue. Also raise Refused if the pipeline would write to a target of an
+    unfinished drop.
     """
     Drops(database).refuse_left(instance, targets(pipeline, instance))
     found: list[Change] = []
     for query in pipeline.queries():
         if live := Incarnations(database).live(instance, query):
-            found += filter(mixes, Declarations(database).check(live, Declared.of(pipeline, instance, query)))
+            found += Declarations(database).check(live, Declared.of(pipeline, instance, query))
     return found
 
 

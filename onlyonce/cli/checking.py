@@ -30,7 +30,6 @@ from onlyonce.cli.shell import (
     there,
 )
 from onlyonce.cli.work import quiet, watched, with_modules
-from onlyonce.core import changes
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.runs import Report, refusal
 from onlyonce.core.unrepeatable import staged_rows
@@ -133,7 +132,7 @@ def _by_log(pipeline: Pipeline) -> ByLog:
             known = not resolve.needs_session(error)
             return ByLog(known, [onlyonce_check.no_run(error)] if known else [])
         warnings = Declarations(database).renamed(pipeline, load.load())
-    warnings += [changes.warning(pipeline.name, one) for one in changed]
+        warnings += onlyonce_check.warnings_of_changes(pipeline, changed)
     return ByLog(len(taken) == len(pipeline.outputs), [*warnings, *taken])
 
 

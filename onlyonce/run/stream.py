@@ -32,7 +32,7 @@ from onlyonce.commitlog.health import Views
 from onlyonce.commitlog.incarnations import Declarations, Incarnations, SourceBatches
 from onlyonce.commitlog.outbox import OutboxRows
 from onlyonce.commitlog.units import Authorities
-from onlyonce.core import changes, stored_names
+from onlyonce.core import stored_names
 from onlyonce.core.batch import to_time
 from onlyonce.core.changes import Change
 from onlyonce.core.errors import DatabaseAway, OnlyonceError, Refused, Superseded
@@ -562,10 +562,10 @@ def _before_spark(pipeline: Pipeline, instance: str, database: Database) -> dict
 
 
 def _warn(pipeline: Pipeline, changed: list[Change], staged: Collection[str]) -> None:
-    """Log what `onlyonce check` warns of too: changes that mix results, and values that change in a replay."""
+    """Log what `onlyonce check` warns of too: changes, and values that change in a replay."""
     from onlyonce import check
 
-    for text in (*(changes.warning(pipeline.name, one) for one in changed), *check.changing_values(pipeline, staged)):
+    for text in (*check.warnings_of_changes(pipeline, changed), *check.changing_values(pipeline, staged)):
         log.warning(text)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ from onlyonce.api.pipeline import (
     split_ddl,
 )
 from onlyonce.core import errors, failures
+from onlyonce.core.changes import Change, Need
 from onlyonce.core.errors import FunctionFails, Refused
 from onlyonce.core.windows import Fixed
 from onlyonce.engine.failures import translate
@@ -276,6 +278,25 @@ def test_check_names_the_calls_of_a_clock_in_functions(tmp_path: Path, monkeypat
     assert line.endswith("or oo_ingestion_time")
     assert check.changing_values(replace(shop, outputs=replace(output, stable_input=True)), []) == []
     assert check.changing_values(replace(shop, mode="at_least_once", outputs=replace(output, sink=Delta())), []) == []
+
+
+def test_columns_that_a_changed_function_gives_no_more_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only if the function has changed since the last run: a table may have columns of its owner."""
+    kept = check.Kept({"all": StructType([StructField("shop", StringType())]).jsonValue()}, {})
+    there = SimpleNamespace(types_there=lambda *_: ({"shop": "string"}, {"Shop": "string", "sum": "bigint"}, "a.b"))
+    monkeypatch.setattr(check, "key_of_check", lambda _: "key")
+    monkeypatch.setattr(check, "kept_check", lambda *_: kept)
+    monkeypatch.setattr(check, "implementation", lambda _: there)
+    monkeypatch.setattr(check, "_at", lambda _: "f.py:1: ")
+    shop = Pipeline(
+        name="p", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at", outputs=OUTPUT
+    )
+    function = Change("all", "source of output all", None, None, Need.NOTHING, "why", "a diff")
+
+    assert check.warnings_of_changes(shop, [function]) == [
+        "f.py:1: output all: m:f does not give sum, which a.b has: new rows have no value there (null)"
+    ]
+    assert check.warnings_of_changes(shop, [replace(function, part="late of output all")]) == []
 
 
 def test_check_names_outputs_that_leave_out_how_long_a_window_waits() -> None:
