@@ -24,6 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from onlyonce import settings
 from onlyonce.api import load as declarations
+from onlyonce.api.declaration import declared_at
 from onlyonce.api.pipeline import Pipeline
 from onlyonce.api.target_identity import targets
 from onlyonce.commitlog import incarnations
@@ -36,7 +37,7 @@ from onlyonce.commitlog.units import Authorities
 from onlyonce.core import batch, stored_names
 from onlyonce.core.batch import EXACTLY_ONCE, Corrections
 from onlyonce.core.changes import Change
-from onlyonce.core.errors import OnlyonceError, Retryable
+from onlyonce.core.errors import OnlyonceError, Refused, Retryable
 from onlyonce.core.locations import Location
 from onlyonce.core.runs import first_cause
 from onlyonce.core.stored_names import FIRST_WINDOW
@@ -71,7 +72,13 @@ def check_declarations(database: Database, pipeline: Pipeline, instance: str) ->
     found: list[Change] = []
     for query in pipeline.queries():
         if live := Incarnations(database).live(instance, query):
-            found += Declarations(database).check(live, Declared.of(pipeline, instance, query))
+            now = Declared.of(pipeline, instance, query)
+            try:
+                found += Declarations(database).check(live, now)
+            except Refused as error:  # it begins with the option that has changed
+                made = pipeline if query == "receive" else pipeline.output(query)
+                error.what = f"{declared_at(made, error.what.split()[0])}{error.what}"
+                raise
     return found
 
 
