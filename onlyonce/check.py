@@ -36,22 +36,26 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from onlyonce import settings
 from onlyonce.api import ddl, functions, identity, load, resolve
-from onlyonce.api.declaration import declared_at
+from onlyonce.api.declaration import declared_at, is_left_out
 from onlyonce.api.messages import Kafka
 from onlyonce.api.outputs import check_rows
-from onlyonce.api.pipeline import Output, Pipeline, each_input
+from onlyonce.api.pipeline import Output, Pipeline, each_input, target
 from onlyonce.api.pipeline import folder as inbox_of
 from onlyonce.api.resolve import named_variables
 from onlyonce.api.sources import IN_COLUMNS, line_layout
 from onlyonce.commitlog import units
-from onlyonce.core import column_types, errors, stored_names, unrepeatable
+from onlyonce.commitlog.dropping import Targets
+from onlyonce.core import changes, column_types, errors, stored_names, unrepeatable
+from onlyonce.core.changes import Change
 from onlyonce.core.changing_calls import changing_calls
 from onlyonce.core.errors import DatabaseAway, OnlyonceError, Refused
 from onlyonce.core.near_names import choose
+from onlyonce.core.ownership import Place, written
 from onlyonce.core.runs import first_line
 from onlyonce.core.stored_names import OO_WINDOW
 from onlyonce.core.unrepeatable import Kind
 from onlyonce.core.windows import Chained
+from onlyonce.database.connect import Database
 from onlyonce.engine import session
 from onlyonce.engine.failures import translate
 from onlyonce.environment import variable
@@ -387,6 +391,53 @@ def check_tables(pipeline: Pipeline, output: Output, schema: StructType) -> None
         column_types.refuse_other(whose, where, wanted, there, _simple(schema))
 
 
+def taken_tables(database: Database, pipeline: Pipeline) -> list[str]:
+    """Return a warning for each output whose table an output of another pipeline has: no run writes there."""
+    of_others = Targets(database).of_others([pipeline.name])
+    found = []
+    for output in pipeline.outputs:
+        place = target(pipeline, output)
+        if set(written(pipeline.name, [{"outputs": {output.name: {"target": place}}}])) & of_others:
+            found.append(
+                f"{declared_at(output)}output {output.name}: {Place(place).where} belongs to another pipeline, so no "
+                "run writes there: give this output another table, or `onlyonce drop` the other one with --tables"
+            )
+    return found
+
+
+def warnings_of_changes(pipeline: Pipeline, changed: Iterable[Change]) -> list[str]:
+    """Return the warnings for changes with which the runs of a pipeline continue."""
+    found = list(changed)
+    mixing = [changes.warning(pipeline.name, one) for one in found if changes.mixes(one)]
+    return [*mixing, *columns_without_values(pipeline, found)]
+
+
+def columns_without_values(pipeline: Pipeline, changed: Iterable[Change]) -> list[str]:
+    """Return which columns of its table a changed function does not give any more, as far as a check has kept it."""
+    queries = {one.query for one in changed if one.part.startswith("source of ")}
+    kept = kept_check(pipeline, key_of_check(pipeline)) if queries else None
+    found = []
+    for output in pipeline.outputs if kept else ():
+        if pipeline.root_of(output).name not in queries or output.sink.write not in ("append", "upsert"):
+            continue
+        with suppress(OnlyonceError):  # a table that can't be read is refused elsewhere
+            gives = StructType.fromJson(kept.schemas[output.name])  # type: ignore[union-attr]
+            wanted, there, where = implementation(output.sink).types_there(pipeline, output, gives) or ({}, {}, "")
+            known = {*map(str.lower, wanted)}
+            if lost := [name for name in there if name.lower() not in known]:
+                found.append(
+                    f"{_at(output)}output {output.name}: {output.made_by} does not give {', '.join(lost)}, which "
+                    f"{where} has: new rows have no value there (null)"
+                )
+    return found
+
+
+def no_run(error: Refused) -> str:
+    """Return the warning for what a run refuses before it reads anything."""
+    behind = "\n" if "\n" in error.what else ". "  # what differs is shown as lines
+    return f"no run begins: {error.what}{behind}{error.hint}"
+
+
 def _simple(schema: StructType) -> dict[str, str]:
     return {field.name: field.dataType.simpleString() for field in schema.fields}
 
@@ -562,6 +613,21 @@ def _or_a_timestamp(pipeline: Pipeline) -> str:
     if is_beside or line_layout(pipeline.source) in IN_COLUMNS:
         return ""
     return f", or declare it as a timestamp: formats={{{pipeline.event_time!r}: …}} then names another form"
+
+
+def without_delay(pipeline: Pipeline) -> list[str]:
+    """Return which outputs with windows leave out watermark_delay, so that nothing may come out of order.
+
+    No mistake: records may come in the order of their times. `late` other than 'keep' says what becomes of late ones.
+    """
+    return [
+        f"{declared_at(output)}output {output.name} has no watermark_delay: a window closes with the first record that "
+        "is past its end. A record of the window that comes after that is late, and in no result until a backfill. If "
+        "records come out of order, declare how long a window waits: watermark_delay=timedelta(hours=1)"
+        for output in pipeline.roots()
+        if output.window and output.transform and output.late == "keep" and is_left_out(output, "watermark_delay")
+        if not isinstance(output.window, Chained)
+    ]
 
 
 SPARK_NAME = re.compile(r"\w+", re.ASCII)

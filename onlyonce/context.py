@@ -24,6 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from onlyonce import settings
 from onlyonce.api import load as declarations
+from onlyonce.api.declaration import declared_at
 from onlyonce.api.pipeline import Pipeline
 from onlyonce.api.target_identity import targets
 from onlyonce.commitlog import incarnations
@@ -35,8 +36,8 @@ from onlyonce.commitlog.sources import Arrivals
 from onlyonce.commitlog.units import Authorities
 from onlyonce.core import batch, stored_names
 from onlyonce.core.batch import EXACTLY_ONCE, Corrections
-from onlyonce.core.changes import Change, mixes
-from onlyonce.core.errors import OnlyonceError, Retryable
+from onlyonce.core.changes import Change
+from onlyonce.core.errors import OnlyonceError, Refused, Retryable
 from onlyonce.core.locations import Location
 from onlyonce.core.runs import first_cause
 from onlyonce.core.stored_names import FIRST_WINDOW
@@ -64,14 +65,20 @@ KINDS = ("offsets", "commits")
 def check_declarations(database: Database, pipeline: Pipeline, instance: str) -> list[Change]:
     """Raise Refused, before a run starts Spark, if a query can't continue as it is declared now.
 
-    Return the changes after which results of before and after them stand next to each other. Also raise Refused if the
-    pipeline would write to a target of an unfinished drop.
+    Return the changes with which they continue. Also raise Refused if the pipeline would write to a target of an
+    unfinished drop.
     """
     Drops(database).refuse_left(instance, targets(pipeline, instance))
     found: list[Change] = []
     for query in pipeline.queries():
         if live := Incarnations(database).live(instance, query):
-            found += filter(mixes, Declarations(database).check(live, Declared.of(pipeline, instance, query)))
+            now = Declared.of(pipeline, instance, query)
+            try:
+                found += Declarations(database).check(live, now)
+            except Refused as error:  # it begins with the option that has changed
+                made = pipeline if query == "receive" else pipeline.output(query)
+                error.what = f"{declared_at(made, error.what.split()[0])}{error.what}"
+                raise
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 
-from onlyonce.api.declaration import unknown
+from onlyonce.api.declaration import at_option, unknown
 from onlyonce.api.outputs import Output
 from onlyonce.core.errors import Refused
 from onlyonce.core.windows import Chained, Fixed, Session, Window
@@ -29,7 +29,8 @@ def with_windows(pipeline: str, outputs: Sequence[Output]) -> tuple[Output, ...]
                 hint="one of them must read the records: leave its from_output out",
             )
         if output.from_output not in known:
-            raise unknown("output", output.from_output, [one for one in known if one != output.name])
+            with at_option(output, "from_output"):
+                raise unknown("output", output.from_output, [one for one in known if one != output.name])
         before = made(known[output.from_output], (*through, output.name))
         return done.setdefault(output.name, _of(output, before))
 
@@ -110,7 +111,8 @@ def _of(made: Output, before: Output) -> Output:
     if not isinstance(window, Fixed):
         raise Refused(
             f"{where}: closed windows can be put into fixed windows, not into {type(window).__name__}",
-            hint="window=Fixed(…); or leave from_output out: sliding windows and sessions are of records",
+            hint="window=Fixed(timedelta(hours=1)); or leave from_output out: sliding windows and sessions are of "
+            "records",
         )
     leaves_out = before.late == "keep"
     return _with(

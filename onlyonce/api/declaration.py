@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from collections import abc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
@@ -136,7 +136,7 @@ def not_a_path(what: str, option: str, *, kind: str = "function") -> Refused:
 # The decorator and the checks of values.
 
 
-AT = "_declared_at"
+AT, GIVEN = "_declared_at", "_given_options"
 IN_DECLARATIONS = "onlyonce_pipelines_"
 """Part of the name of the module that a file of declarations is loaded as."""
 NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
@@ -158,8 +158,10 @@ def declaration(cls: type[T]) -> type[T]:
                 f"{cls.__name__}: a value without the name of its option: {str(unnamed[0])[:60]!r}",
                 hint=f"write the name before it: {known[0]}=…; choose one of: {', '.join(known)}",
             )
-        # Where the declaration is written, for later errors. It is not a field, so two equal declarations stay equal.
+        # Where the declaration is written, and with which options, for later messages. These are not fields, so two
+        # equal declarations stay equal.
         object.__setattr__(self, AT, errors.origin_of_caller(sys._getframe(1)))
+        object.__setattr__(self, GIVEN, frozenset(options))
         for option, value in options.items():
             with at_option(self, option):
                 if option not in known:
@@ -171,10 +173,16 @@ def declaration(cls: type[T]) -> type[T]:
             whose = f" {options['name']!r}" if options.get("name") else ""
             listed = " and ".join(f"`{name}`" for name in missing)
             means = f": {MEANS[missing[0]]}" if missing[0] in MEANS else ""
+            value = EXAMPLES.get(missing[0], "…")
             raise Refused(
-                f"{cls.__name__}{whose} lacks {listed}", hint=f"add {missing[0]}=…, which has no default{means}"
+                f"{cls.__name__}{whose} lacks {listed}", hint=f"add {missing[0]}={value}, which has no default{means}"
             )
-        plain(self, **{name: as_tuple(value) if name in several else value for name, value in options.items()})
+        try:
+            plain(self, **{name: as_tuple(value) if name in several else value for name, value in options.items()})
+        except Refused as error:
+            if named_option := _named_option(error.what, options):
+                error.at = error.at or declared_at(self, named_option).removesuffix(": ") or None
+            raise
 
     made.__init__ = checked
     return made  # type: ignore[no-any-return]
@@ -185,6 +193,14 @@ MEANS = {
     "is delivered again in another file is kept again"
 }
 """What a required option means, for the hint of an error that finds no value."""
+EXAMPLES = {
+    "schema": "'id string, at timestamp'",
+    "event_time": "'at'",
+    "table": "'results.per_hour'",
+    "topic": "'orders'",
+    "servers": "'localhost:9092'",
+}
+"""A value of an option that takes a string, for the hint of an error that finds none."""
 OTHER_OPTIONS = {"sep": "delimiter", "separator": "delimiter", "folder": "inbox", "charset": "encoding"}
 """The options of other libraries that mean one of ours."""
 
@@ -239,6 +255,8 @@ def _meant(made: type, option: str, value: Any, names: tuple[str, ...]) -> str:
         return f"for example {option}={str(value)!r}"
     if "a string" in names and isinstance(value, tuple) and all(isinstance(part, str) for part in value) and value:
         return "take out the commas between its strings: Python joins strings that only follow one another"
+    if value is None and option in EXAMPLES:
+        return f"for example {option}={EXAMPLES[option]}"
     if value is None and option in MEANS:
         return f"give {MEANS[option]}"
     return f"give {option} as {_listed(names)}" + (", or leave it out" if hasattr(made, option) else "")
@@ -316,38 +334,43 @@ WORDS: dict[type, str] = {
 }
 
 
-def declared_at(made: Any, option: str | None = None) -> str:
-    """Return where a declaration, or one of its options, is written: 'file:line: '.
+def declared_at(made: Any, option: str | None = None, position: int | None = None) -> str:
+    """Return where a declaration, one of its options, or the character at `position` of an option's string is written:
+    'file:line: '.
 
     Return an empty string if no file of the user's has made it.
     """
     at = getattr(made, AT, None)
     if at is None:
         return ""
-    lines = errors.lines_of_options(at, type(made).__name__) if option else {}
-    return f"{at.rpartition(':')[0]}:{lines[option]}: " if option in lines else f"{at}: "
+    name, line = type(made).__name__, None
+    if option and position is not None:
+        line = errors.line_in_option(at, name, option, getattr(made, option), position)
+    elif option:
+        line = errors.lines_of_options(at, name).get(option)
+    return f"{at.rpartition(':')[0]}:{line}: " if line else f"{at}: "
+
+
+def is_left_out(made: Any, option: str) -> bool:
+    """Return whether a declaration was written without an option."""
+    return option not in getattr(made, GIVEN, (option,))
 
 
 @contextmanager
-def at_option(made: Any, option: str) -> Iterator[None]:
-    """Let a Refused of the block name the line of an option."""
+def at_option(made: Any, option: str, position: int | None = None) -> Iterator[None]:
+    """Let a Refused of the block name the line of an option, or of the character at `position` of its string."""
     try:
         yield
     except Refused as error:
-        error.at = error.at or declared_at(made, option).removesuffix(": ") or None
+        error.at = error.at or declared_at(made, option, position).removesuffix(": ") or None
         raise
 
 
-@contextmanager
-def at_part(made: Any, option: str, value: str, position: int) -> Iterator[None]:
-    """Let a Refused of the block name the line that has the character at `position` of an option's string."""
-    try:
-        yield
-    except Refused as error:
-        at = getattr(made, AT, None)
-        if at and not error.at and (line := errors.line_in_option(at, type(made).__name__, option, value, position)):
-            error.at = f"{at.rpartition(':')[0]}:{line}"
-        raise
+def _named_option(what: str, options: Iterable[str]) -> str | None:
+    """Return the first of these options that an error names, apart from the names and values that it quotes."""
+    plain = re.sub(r"^(pipeline|output) (?!name )[^ :]+|'[^']*'", "", what)
+    found = {one.start(): option for option in options if (one := re.search(rf"\b{option}\b", plain))}
+    return found[min(found)] if found else None
 
 
 def unknown(kind: str, name: str, known: list[str]) -> Refused:

@@ -11,7 +11,7 @@ from keyword import iskeyword
 from typing import Literal
 
 from onlyonce.api import ddl
-from onlyonce.api.declaration import NONE, Named, Several, at_part, check_name, check_one_of, declaration, not_a_path
+from onlyonce.api.declaration import NONE, Named, Several, at_option, check_name, check_one_of, declaration, not_a_path
 from onlyonce.api.sinks import Delta, Postgres
 from onlyonce.core import stored_names
 from onlyonce.core.durations import in_source
@@ -177,7 +177,7 @@ class Stateful:
                 hint="round it: Spark's timers have none",
             )
         for position, part in ddl.placed(self.schema):
-            with at_part(self, "schema", self.schema, position):
+            with at_option(self, "schema", position):
                 ddl.check("Stateful: schema", [part])
         self._check_columns()
 

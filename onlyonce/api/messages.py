@@ -223,6 +223,9 @@ OUR_OPTIONS = (
 """Options of the client that the platform sets."""
 
 
+SERVER = re.compile(r"(\w+://)?(?P<host>\[[^]\s]+\]|[^][\s:/,]+)(?P<port>:\d{1,5})?")
+
+
 @declaration
 class Kafka(DeclaredSource):
     """A topic of Kafka; each message is a record. A message without a value (a tombstone) is `invalid`.
@@ -277,6 +280,13 @@ class Kafka(DeclaredSource):
             )
         if not self.servers.strip():
             raise Refused("Kafka: servers is empty", hint="'host:port,host:port' of the brokers to ask first")
+        for server in filter(None, map(str.strip, self.servers.split(","))):
+            found = SERVER.fullmatch(server)
+            if not found or not found["port"]:
+                raise Refused(
+                    f"Kafka: {server!r} in servers is not of the form host:port",
+                    hint=f"for example servers='{found['host'] if found else 'localhost'}:9092', the usual port",
+                )
         if isinstance(self.start, datetime):
             if self.start.tzinfo is None:
                 raise Refused(f"Kafka: start {self.start} has no time zone", hint="datetime(…, tzinfo=UTC)")

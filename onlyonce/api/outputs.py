@@ -74,8 +74,8 @@ def check_output(output: Output, window: object) -> None:
     if window is not None and not isinstance(window, Fixed):
         raise Refused(
             f"{where} counts its records by fixed windows, not {type(window).__name__}",
-            hint="window=Fixed(…), or leave it out: an hour. The processor does not see it; sessions and the like "
-            "are its own to make",
+            hint="window=Fixed(timedelta(hours=1)), or leave it out: an hour. The processor does not see it; "
+            "sessions and the like are its own to make",
         )
     if output.is_early:
         raise Refused(f"{where} gives rows as its processor does", hint="leave panes out")
@@ -238,7 +238,8 @@ class Output:
         if self.window is None and self.watermark_delay:
             raise Refused(
                 f"output {self.name}: watermark_delay without a window",
-                hint="take watermark_delay out, or add window=Fixed(…): without a window nothing is late",
+                hint="take watermark_delay out, or add window=Fixed(timedelta(hours=1)): without a window nothing is "
+                "late",
             )
 
     @property
@@ -337,8 +338,8 @@ def _check_join(output: Output) -> None:
     if not isinstance(output.window or HOUR, Fixed):
         raise Refused(
             f"{where} has rows by fixed windows, not {type(output.window).__name__}",
-            hint="window=Fixed(…), by which a backfill replaces rows; how near rows must be to join is the join's "
-            "own `within`",
+            hint="window=Fixed(timedelta(hours=1)), by which a backfill replaces rows; how near rows must be to "
+            "join is the join's own `within`",
         )
     if output.is_early:
         raise Refused(f"{where} gives each row once, as it finds its partner", hint="leave panes out")
@@ -461,7 +462,9 @@ def _check_at_close(output: Output) -> None:
             if output.window is None
             else "has sessions, whose records are known only once they are merged"
         )
-        raise Refused(f"{where}, and it {has}", hint="window=Fixed(…) or Sliding(…); or leave panes out")
+        raise Refused(
+            f"{where}, and it {has}", hint="window=Fixed(timedelta(hours=1)) or Sliding(…); or leave panes out"
+        )
 
 
 def _check_reject(output: Output) -> None:

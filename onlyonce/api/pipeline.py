@@ -18,7 +18,6 @@ from onlyonce.api import columns as api_columns
 from onlyonce.api.declaration import (
     Several,
     at_option,
-    at_part,
     check_name,
     check_one_of,
     declaration,
@@ -273,8 +272,6 @@ def check_together(pipeline: Pipeline) -> None:
     if not pipeline.outputs:
         raise Refused(f"pipeline {pipeline.name}: no outputs", hint="declare at least one Output")
     names = [o.name for o in pipeline.outputs]
-    if twice := sorted({n for n in names if names.count(n) > 1}):
-        raise Refused(f"pipeline {pipeline.name}: two outputs are named {twice[0]!r}", hint="rename one of them")
     if {"receive", stored_names.MARKER_BY} & set(names):
         raise Refused(f"pipeline {pipeline.name}: 'receive' and 'marker' are the platform's names", hint="rename it")
     for adding in (o for o in pipeline.outputs if o.sink.write == "increment" and pipeline.mode == "at_least_once"):
@@ -309,8 +306,15 @@ def check_together(pipeline: Pipeline) -> None:
         )
     _check_newest(pipeline)
     targets = [o.sink.target(f"{pipeline.name}/{o.name}") for o in pipeline.outputs]
-    if shared := sorted({t for t in targets if targets.count(t) > 1}):
-        raise Refused(f"pipeline {pipeline.name}: two outputs write to {shared[0]}", hint="give each its own target")
+    _refuse_repeated(pipeline, "sink", targets, "write to {}", "give each its own target")
+
+
+def _refuse_repeated(pipeline: Pipeline, option: str, values: list[str], what: str, hint: str) -> None:
+    """Raise Refused for the first output with the name or target of one before. `values`: those of all, in order."""
+    for at, output in enumerate(pipeline.outputs):
+        if values[at] in values[:at]:
+            with at_option(output, option):
+                raise Refused(f"pipeline {pipeline.name}: two outputs {what.format(values[at])}", hint=hint)
 
 
 def _check_made_from(pipeline: Pipeline, made: Output) -> None:
@@ -552,6 +556,8 @@ class Pipeline:
             api_columns.check_aliases(f"pipeline {self.name}", columns, self.aliases, self.source)
             api_columns.check_time_forms(f"pipeline {self.name}", self.schema, self.formats, self.source)
             check_changes(self)
+        names = [output.name for output in self.outputs]
+        _refuse_repeated(self, "name", names, "are named {!r}", "rename one of them")
         object.__setattr__(self, "outputs", chain.with_windows(self.name, self.outputs))
         check_together(self)
 
@@ -639,7 +645,7 @@ def _check_schema(whose: str, made: Pipeline | Input, schema: str) -> None:
     """Raise Refused, at its line, for a column whose type or name can't be one, or that is declared twice."""
     before: set[str] = set()
     for position, part in ddl.placed(schema):
-        with at_part(made, "schema", schema, position):
+        with at_option(made, "schema", position):
             ddl.check(whose, [part])
             api_columns.check_names(whose, [part])
             name = ddl.named(part)[0]

@@ -14,8 +14,7 @@ import typer
 
 from onlyonce import console, logs, settings
 from onlyonce.api import load, resolve
-from onlyonce.api.declaration import declared_at
-from onlyonce.api.pipeline import Pipeline, target
+from onlyonce.api.pipeline import Pipeline
 from onlyonce.asked import comma_list
 from onlyonce.cli.shell import (
     InstanceName,
@@ -31,9 +30,7 @@ from onlyonce.cli.shell import (
     there,
 )
 from onlyonce.cli.work import quiet, watched, with_modules
-from onlyonce.core import changes
 from onlyonce.core.errors import OnlyonceError, Refused
-from onlyonce.core.ownership import Place, written
 from onlyonce.core.runs import Report, refusal
 from onlyonce.core.unrepeatable import staged_rows
 
@@ -96,6 +93,7 @@ def check(
             *onlyonce_check.missing_inboxes(one),
             *onlyonce_check.undeliverable(one),
             *onlyonce_check.doubtful_event_times(one),
+            *onlyonce_check.without_delay(one),
             *onlyonce_check.names_in_quotes(one),
             *onlyonce_check.changing_values(one, found[one.name].staged),
             *by_log[one.name].warnings,
@@ -130,35 +128,21 @@ class ByLog(NamedTuple):
 
 
 def _by_log(pipeline: Pipeline, database: Database | None) -> ByLog:
+    from onlyonce import check as onlyonce_check  # imports Spark's modules
+    from onlyonce.commitlog.incarnations import Declarations
     from onlyonce.context import check_declarations
 
     if database is None:
         return ByLog(False, [])
     try:
         changed = check_declarations(database, pipeline, pipeline.name)
-        taken = _taken(database, pipeline)
+        taken = onlyonce_check.taken_tables(database, pipeline)
     except Refused as error:
-        behind = "\n" if "\n" in error.what else ". "  # what differs is shown as lines
         known = not resolve.needs_session(error)
-        return ByLog(known, [f"no run begins: {error.what}{behind}{error.hint}"] if known else [])
-    warnings = [changes.warning(pipeline.name, one) for one in changed]
+        return ByLog(known, [onlyonce_check.no_run(error)] if known else [])
+    warnings = Declarations(database).renamed(pipeline, load.load())
+    warnings += onlyonce_check.warnings_of_changes(pipeline, changed)
     return ByLog(len(taken) == len(pipeline.outputs), [*warnings, *taken])
-
-
-def _taken(database: Database, pipeline: Pipeline) -> list[str]:
-    """Return a warning for each output whose table an output of another pipeline has: no run writes there."""
-    from onlyonce.commitlog.dropping import Targets
-
-    of_others = Targets(database).of_others([pipeline.name])
-    found = []
-    for output in pipeline.outputs:
-        place = target(pipeline, output)
-        if set(written(pipeline.name, [{"outputs": {output.name: {"target": place}}}])) & of_others:
-            found.append(
-                f"{declared_at(output)}output {output.name}: {Place(place).where} belongs to another pipeline, so no "
-                "run writes there: give this output another table, or `onlyonce drop` the other one with --tables"
-            )
-    return found
 
 
 @contextmanager

@@ -498,7 +498,9 @@ def invalid(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles 
         if look := (
             left_out.of_other_format(known, rows)
             or left_out.header_in(known, lines)
+            or left_out.other_delimiter(known, lines)
             or left_out.other_encoding(known, (row["reason"] for row in rows))
+            or left_out.other_header(known, (row["reason"] for row in rows))
         ):
             note(look)
         note(left_out.after_invalid(known, pipeline, invalid_lost=_invalid_lost(pipeline)))

@@ -13,7 +13,8 @@ from typing import Any, Literal
 from uuid import UUID
 
 from onlyonce.api import load as declarations
-from onlyonce.api.pipeline import Pipeline
+from onlyonce.api.declaration import declared_at
+from onlyonce.api.pipeline import Pipeline, each_input
 from onlyonce.core import changes, stored_names
 from onlyonce.core.batch import Plan, to_micros
 from onlyonce.core.errors import Refused, Superseded
@@ -331,6 +332,21 @@ class Declarations(Transactions):
         incarnation.
         """
         return {row.query: row.start_from or {} for row in ask(self.connection, "plan", "queries", instance=instance)}
+
+    @one_transaction
+    def renamed(self, pipeline: Pipeline, declared: Collection[str]) -> list[str]:
+        """Return a warning if a pipeline that has not run is probably a new name of one that has. `declared`: the
+        names of all declared pipelines.
+        """
+        sources = [one.source for one in each_input(pipeline)]
+        if any(
+            one.has_inbox and not one.is_pulled and one.inbox is None for one in sources
+        ):  # the default inbox is another folder
+            return []
+        asked = {"instance": pipeline.name, "hash": declarations.fingerprint(pipeline, "receive")}
+        rows = ask(self.connection, "plan", "renamed_from", **asked)
+        before = [row.instance for row in rows if row.instance not in declared]
+        return [changes.renamed(declared_at(pipeline, "name"), pipeline.name, before)] if before else []
 
     @one_transaction
     def made(self, instance: str, output: str, query: str) -> list[Made]:

@@ -295,6 +295,19 @@ def warning(pipeline: str, change: Change) -> str:
     return f"{change.part} of {pipeline} has changed: {change.why}. `onlyonce plan {pipeline}` says what it needs"
 
 
+def renamed(at: str, name: str, before: list[str]) -> str:
+    """Return the warning for a pipeline that reads what pipelines `before` have read, which are no longer declared.
+
+    `at`: the line of its name, as 'file:line: '.
+    """
+    old = before[0]
+    return (
+        f"{at}pipeline {name} has not run, and reads the source of {' and '.join(before)}, which no file that was "
+        f"read declares any more. {name} reads it again from its start, and the rows of {old} stay. If "
+        f"{name} is a new name of {old}: put name={old!r} back, and it continues where it stopped"
+    )
+
+
 def _has_changed(change: Change, incarnation: str) -> str:
     pipeline = incarnation.split("/")[0]
     values = "" if change.diff else f" ({_short(change.before)} → {_short(change.after)})"

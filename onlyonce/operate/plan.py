@@ -19,10 +19,12 @@ from onlyonce.api import identity
 from onlyonce.api import load as declarations
 from onlyonce.api.outputs import what_to_do
 from onlyonce.api.pipeline import Output, Pipeline
+from onlyonce.api.target_identity import targets
 from onlyonce.asked import parse
 from onlyonce.commitlog.backfills import Backfills
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.cuts import KeepEvents, LogCuts
+from onlyonce.commitlog.dropping import Drops
 from onlyonce.commitlog.incarnations import Declarations, Incarnations, Made, Ran
 from onlyonce.commitlog.new_incarnations import NewIncarnations
 from onlyonce.commitlog.removals import Removals
@@ -31,13 +33,14 @@ from onlyonce.core.backfill import Span
 from onlyonce.core.batch import to_micros
 from onlyonce.core.changes import CONSEQUENCES, Change, Need, Parts, changes, needing_a_name, starts_over
 from onlyonce.core.durations import in_words
-from onlyonce.core.errors import OnlyonceError, Refused
+from onlyonce.core.errors import OnlyonceError, Refused, Unexpected
 from onlyonce.core.runs import Report
 from onlyonce.core.stored_names import FIRST_WINDOW
 from onlyonce.core.unrepeatable import staged_rows
 from onlyonce.core.windows import Fixed, Micros, first_start
 from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
+from onlyonce.engine import failures
 from onlyonce.engine.state import PROVIDERS
 from onlyonce.operate import compact as log_cut
 from onlyonce.outputs import backfill
@@ -215,7 +218,7 @@ class Plan:
 
     found          the changes
     todo           the steps, in order
-    unknown        what can't be compared, and what only a new incarnation changes
+    unknown        what can't be compared, what only a new incarnation changes, and what holds up a run
     half_written   the batches that must end before anything is done
     staged         output -> why its rows are stored before they are written
     invalid_lost   if a change needs another name and the pipeline can start over instead: how many invalid records are
@@ -241,16 +244,21 @@ def main(argv: list[str]) -> Report:
     database = Database(settings.database_url())
     migrate(database.url)
     plans = [made(database, pipeline) for pipeline in chosen]
-    return apply(database, chosen[0], plans[0], asked) if asked.yes else report(plans, chosen)
+    if asked.yes:
+        return apply(database, chosen[0], plans[0], asked)
+    found = report(plans, chosen)
+    found.warnings.extend(text for one in chosen for text in Declarations(database).renamed(one, known))
+    return found
 
 
 def made(database: Database, pipeline: Pipeline) -> Plan:
     """Return the plan of a pipeline, by the log."""
     ran = {r.query: r for r in Declarations(database).all_that_ran(pipeline.name)}
     found: list[Change] = []
-    unknown: list[str] = []
+    unknown = _held_up(database, pipeline)
     for last in ran.values():
         found += _changes(pipeline, last, unknown)
+    unknown += check.columns_without_values(pipeline, found)
     incarnations = Declarations(database).starts(pipeline.name)
     if "receive" in ran:
         new = [root.name for root in pipeline.roots() if root.name not in incarnations]
@@ -278,7 +286,7 @@ def made(database: Database, pipeline: Pipeline) -> Plan:
 def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: Namespace) -> Report:
     """Do the steps of a plan; a backfill that fails becomes a warning.
 
-    Raise Refused for a change that needs another name.
+    Raise Refused for a change that needs another name, and the error of another step that fails (`stopped_at`).
     """
     if names := needing_a_name(plan.found):
         raise Refused(
@@ -290,22 +298,37 @@ def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: Namespace) 
         )
     if plan.half_written:
         raise Refused(plan.half_written[0], data="nothing was done; the committed units stay", hint=HINT)
+    Drops(database).refuse_left(pipeline.name, targets(pipeline, pipeline.name))
     logs.configure(pipeline=pipeline.name, run_id=asked.run_id)
     common = ["--run-id", asked.run_id, *(["--master", asked.master] if asked.master else [])]
     common += [word for file in asked.pipelines or [] for word in ("--pipelines", str(file))]
     done: list[dict[str, Any]] = []
     warnings: list[str] = []
-    for step in plan.todo:
+    for at, step in enumerate(plan.todo):
         try:
             _do(step, common)
             done.append({"done": step.command})
-        except OnlyonceError as error:
-            if step.kind != "backfill":
-                raise
-            warnings.append(f"{step.command}: {error.what}. {error.hint}")
+        except Exception as error:
+            known = failures.ended_with(error)
+            if step.kind != "backfill" or isinstance(known, Unexpected):
+                raise stopped_at(plan, at, known) from error
+            warnings.append(f"{step.command}: {known.what}. {known.hint}")
     left = made(database, pipeline)
     tables = {"done": done, "left": _rows([left])["steps"]}
-    return Report(f"{pipeline.name}: the plan is carried out", asked.run_id, {"steps": len(done)}, tables, warnings)
+    told = f"{len(done)} of the plan's {len(plan.todo)} steps are done" if warnings else "the plan is carried out"
+    return Report(f"{pipeline.name}: {told}", asked.run_id, {"steps": len(done)}, tables, warnings)
+
+
+def stopped_at(plan: Plan, at: int, error: OnlyonceError) -> OnlyonceError:
+    """Return the error of a step that failed, with the steps of the plan that are done, and those that are left."""
+    names = [
+        f"a new incarnation of {one.arguments[0]}" if one.kind == "incarnation" else one.command for one in plan.todo
+    ]
+    told = [f"done: {'; '.join(names[:at]) or 'no step'}"]
+    told += [f"This step, {names[at]}: {error.data}"] if error.data else []
+    told += [f"Left: {'; '.join(names[at:])}"]
+    again = f"`onlyonce plan {plan.pipeline} --yes` then does only the steps that are left"
+    return type(error)(error.what, data=". ".join(told), hint=". ".join(filter(None, (error.hint, again))))
 
 
 def report(plans: list[Plan], pipelines: list[Pipeline]) -> Report:
@@ -318,6 +341,15 @@ def report(plans: list[Plan], pipelines: list[Pipeline]) -> Report:
     staged = {plan.pipeline: plan.staged for plan in plans}
     tables = _rows(plans) | staged_rows(staged, check.places_of_outputs(pipelines))
     return Report(title, "plan", facts, tables, unknown)
+
+
+def _held_up(database: Database, pipeline: Pipeline) -> list[str]:
+    """Return what a run refuses however it is declared: a place that a dropped pipeline, or another one, has."""
+    try:
+        Drops(database).refuse_left(pipeline.name, targets(pipeline, pipeline.name))
+    except Refused as error:
+        return [check.no_run(error)]
+    return check.taken_tables(database, pipeline)
 
 
 def _changes(pipeline: Pipeline, last: Ran, unknown: list[str]) -> list[Change]:

@@ -11,6 +11,7 @@ import operator
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from onlyonce.core import stored_names
 from onlyonce.core.batch import to_micros, to_time
 from onlyonce.core.changes import starts_over
 from onlyonce.core.frontier import Frontier, closed_until
-from onlyonce.core.line_values import NOT_UTF8, Invalid, csv_cells
+from onlyonce.core.line_values import DELIMITERS, NOT_UTF8, Invalid, csv_cells
 from onlyonce.core.stored_names import (
     EXPIRED,
     INVALID,
@@ -258,9 +259,41 @@ def other_encoding(pipeline: Pipeline, reasons: Iterable[str]) -> str:
     )
 
 
-def has_csv_without_header(pipeline: Pipeline) -> bool:
-    """Return whether a source of the pipeline reads CSV by the order of the columns."""
-    return bool(_csv_without_header(pipeline))
+def other_delimiter(pipeline: Pipeline, lines: Iterable[str | None]) -> str:
+    """Return that one of these invalid lines has the declared columns by another delimiter; empty if none has."""
+    views = [one for one in each_input(pipeline) if one.source.format == "csv" and len(one.columns()) > 1]
+    for line in filter(None, lines if views else ()):
+        for view in views:
+            own, wanted = delimiter_of(view.source), len(view.columns())
+            fits = [by for by in (own, *DELIMITERS) if _count_cells(line, by) == wanted]
+            if fits and own not in fits:
+                return f"the line {line[:MOST_SHOWN]!r} has {wanted} values by another delimiter: delimiter={fits[0]!r}"
+    return ""
+
+
+def _count_cells(line: str, delimiter: str) -> int:
+    with suppress(Invalid):
+        return len(csv_cells(line.rstrip("\r\n"), delimiter))
+    return 0
+
+
+def other_header(pipeline: Pipeline, reasons: Iterable[str]) -> str:
+    """Return how to declare files whose first line is no header, or one by another delimiter; empty if no reason says
+    that a file's first line has none of the declared names.
+    """
+    for reason in reasons:
+        if found := _FIRST_LINE.match(reason):
+            first = found["first"]
+            for by in DELIMITERS:
+                if any(_names_columns(view, first, by) for view in each_input(pipeline)):
+                    return f"it has the declared names by another delimiter: delimiter={by!r}"
+            return "if the files have no header, header=False takes the first line as a record"
+    return ""
+
+
+def reads_csv(pipeline: Pipeline) -> bool:
+    """Return whether a source of the pipeline reads CSV."""
+    return any(one.source.format == "csv" for one in each_input(pipeline))
 
 
 def _csv_without_header(pipeline: Pipeline) -> list[Pipeline]:
@@ -271,9 +304,13 @@ MOST_SHOWN = 80
 """How many characters of a line a hint shows."""
 
 
-def _names_columns(pipeline: Pipeline, line: str) -> bool:
+_FIRST_LINE = re.compile(r"the first line of the file is (['\"])(?P<first>.*)\1, and not the header .*: no column has")
+"""The reason of a file whose header has none of the declared names (`sources.listing`)."""
+
+
+def _names_columns(pipeline: Pipeline, line: str, delimiter: str | None = None) -> bool:
     try:
-        cells = csv_cells(line.strip(), delimiter_of(pipeline.source))
+        cells = csv_cells(line.strip(), delimiter or delimiter_of(pipeline.source))
     except Invalid:
         return False
     names = {name.strip().lower() for name in pipeline.named().values()}
@@ -290,12 +327,15 @@ def _as_header(source: Source) -> str:
     )
 
 
-def header_read_as_record(pipeline: Pipeline, instance: str, batches: Collection[tuple[str, int]]) -> str:
-    """Return `header_in` of the invalid records of some batches of receive, which are (incarnation, batch id)."""
-    if batches:
+def read_otherwise(pipeline: Pipeline, instance: str, batches: Collection[tuple[str, int]]) -> str:
+    """Return `header_in` or `other_delimiter` of the invalid records of some batches of receive, which are
+    (incarnation, batch id).
+    """
+    if batches and reads_csv(pipeline):
         where = of_kind(INVALID) & _in_batches(batches)
         for part in parts(instance, where, [OO_INCARNATION, OO_BATCH, OO_RAW]):
-            if found := header_in(pipeline, part[OO_RAW].to_pylist()):
+            lines = part[OO_RAW].to_pylist()
+            if found := header_in(pipeline, lines) or other_delimiter(pipeline, lines):
                 return found
     return ""
 

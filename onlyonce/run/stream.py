@@ -29,10 +29,10 @@ from onlyonce.commitlog import drivers, units
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.drivers import LongRuns
 from onlyonce.commitlog.health import Views
-from onlyonce.commitlog.incarnations import Incarnations, SourceBatches
+from onlyonce.commitlog.incarnations import Declarations, Incarnations, SourceBatches
 from onlyonce.commitlog.outbox import OutboxRows
 from onlyonce.commitlog.units import Authorities
-from onlyonce.core import changes, stored_names
+from onlyonce.core import stored_names
 from onlyonce.core.batch import to_time
 from onlyonce.core.changes import Change
 from onlyonce.core.errors import DatabaseAway, OnlyonceError, Refused, Superseded
@@ -56,9 +56,9 @@ from onlyonce.engine import failures
 from onlyonce.failpoints import passing
 from onlyonce.records.left_out import (
     common_reason,
-    has_csv_without_header,
-    header_read_as_record,
     other_encoding,
+    other_header,
+    read_otherwise,
 )
 from onlyonce.run.interrupts import Interrupts
 from onlyonce.sources import folders
@@ -252,6 +252,12 @@ def main(argv: list[str]) -> Report:
     if asked.dry_run:
         return _dry_run(pipeline, asked)
     claims.claim(settings.data_root(), str(Authorities(database).identity()))
+    if not asked.bounded and not Declarations(database).starts(pipeline.name):
+        from onlyonce import check
+
+        renamed = Declarations(database).renamed(pipeline, declarations.load(asked.pipelines))
+        for text in (*renamed, *check.without_delay(pipeline)):
+            log.warning(text)
     instance = _instance(database, pipeline, asked.bounded)
     Incarnations(database).add_instance(instance, pipeline.name)
     passing("start-instance")
@@ -357,8 +363,8 @@ def _why_invalid(
 ) -> str:
     """Return what is known of a run's invalid records, as sentences.
 
-    They are the most frequent reason; the place of the declaration, if all records are invalid; and that a record looks
-    like a header.
+    They are the most frequent reason; the place of the declaration, if all records are invalid; and how a
+    record of CSV would fit.
     """
     if not any(row.get("invalid") for row in fates):
         return ""
@@ -366,12 +372,12 @@ def _why_invalid(
     said = []
     if found := common_reason(instance, batches):
         said.append(f"The most frequent reason ({found[1]:,}): {found[0]}")
-        if encoding := other_encoding(pipeline, [found[0]]):
-            said.append(encoding)
+        if option := other_encoding(pipeline, [found[0]]) or other_header(pipeline, [found[0]]):
+            said.append(option)
     if all_invalid(fates) and (at := declared_at(pipeline).removesuffix(": ")):
         said.append(f"They are declared at {at}")
-    if has_csv_without_header(pipeline) and (header := header_read_as_record(pipeline, instance, batches)):
-        said.append(header)
+    if otherwise := read_otherwise(pipeline, instance, batches):
+        said.append(otherwise)
     return "".join(f"{one[0].upper()}{one[1:]}{'' if one.endswith('?') else '.'} " for one in said)
 
 
@@ -524,8 +530,12 @@ def _with_spark(
     spark = session.start(f"onlyonce {instance}", asked.master)
     started()
     if refused is None:
-        _warn(pipeline, contexts.check_declarations(database, pipeline, instance))
-        refused = _refused(pipeline, check.check_pipeline(pipeline, lambda: spark).wrong)
+        changed, found = (
+            contexts.check_declarations(database, pipeline, instance),
+            check.check_pipeline(pipeline, lambda: spark),
+        )
+        _warn(pipeline, changed, found.staged)
+        refused = _refused(pipeline, found.wrong)
     bounds = Bounds(asked.start, asked.end)
     context = RunContext(spark, pipeline, instance, asked.run_id, database, asked.max_files, bounds=bounds)
     context.refused = refused
@@ -548,13 +558,16 @@ def _before_spark(pipeline: Pipeline, instance: str, database: Database) -> dict
     refused = _refused(pipeline, found.wrong)
     if found.asked_spark:
         return None
-    _warn(pipeline, changed)
+    _warn(pipeline, changed, found.staged)
     return refused
 
 
-def _warn(pipeline: Pipeline, changed: list[Change]) -> None:
-    for change in changed:
-        log.warning(changes.warning(pipeline.name, change))
+def _warn(pipeline: Pipeline, changed: list[Change], staged: Collection[str]) -> None:
+    """Log what `onlyonce check` warns of too: changes, and values that change in a replay."""
+    from onlyonce import check
+
+    for text in (*check.warnings_of_changes(pipeline, changed), *check.changing_values(pipeline, staged)):
+        log.warning(text)
 
 
 def _refused(pipeline: Pipeline, wrong: Mapping[str, BaseException]) -> dict[str, OnlyonceError]:

@@ -55,17 +55,22 @@ class Written(NamedTuple):
     encoding: str = UTF_8
 
 
-def check(path: Path, content: bytes, *, is_csv: bool, compressed: bool) -> Written:
-    """Return how a file is declared. `content`: the beginning of the file, decompressed.
-
-    Raise Refused if a source can't read the file as it is written.
-    """
+def refuse_workbook(path: Path, content: bytes) -> None:
+    """Raise Refused for a workbook or a zip archive, by the beginning of the file."""
     if content.startswith(WORKBOOK):
         raise Refused(
             f"{path} can't be read: it is a workbook of Excel or a zip archive, whatever its name says",
             data=NOT_READ,
             hint="save it in Excel as 'CSV UTF-8 (Comma delimited)', and name that file",
         )
+
+
+def check(path: Path, content: bytes, *, is_csv: bool, compressed: bool) -> Written:
+    """Return how a file is declared. `content`: the beginning of the file, decompressed.
+
+    Raise Refused if a source can't read the file as it is written.
+    """
+    refuse_workbook(path, content)
     encoding = _encoding(content)
     text = codecs.getincrementaldecoder(encoding)("replace").decode(content)
     found = Dialect(encoding, encoding == WESTERN)

@@ -271,6 +271,9 @@ def read_sample(path: Path) -> Sample:
     compressed = file_bytes.compression_of(path.name)
     kind = FORMATS.get((path.with_suffix("") if compressed else path).suffix.lower())
     if kind is None or (compressed and kind in ("parquet", "avro")):
+        if path.is_file():
+            with path.open("rb") as file:
+                dialect.refuse_workbook(path, file.read(8))
         raise Refused(
             f"{path} has a name that tells no known format",
             data=NOT_READ,

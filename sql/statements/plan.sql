@@ -20,6 +20,15 @@ FROM onlyonce_private.incarnations l
 WHERE l.instance = :instance AND l.kind = 'stream' AND l.state <> 'closed'
 ORDER BY l.query = 'receive' DESC, l.query
 
+-- renamed_from --
+-- The pipelines that have run as another one is declared, which has not run: that one may be a new name of them.
+SELECT d.instance FROM onlyonce_private.declarations d
+WHERE d.query = 'receive' AND d.hash = :hash AND d.instance <> :instance
+  AND EXISTS (SELECT FROM onlyonce_private.incarnations l
+              WHERE l.instance = d.instance AND l.query = 'receive' AND l.kind = 'stream' AND l.state <> 'closed')
+  AND NOT EXISTS (SELECT FROM onlyonce_private.incarnations l WHERE l.instance = :instance AND l.query = 'receive')
+ORDER BY d.instance
+
 -- made_under --
 -- The windows of an output that readers see, by the declaration that made them.
 SELECT p.declaration_hash, d.parts, min(p.window_start) AS first, max(p.window_start) AS last, max(p.window_end) AS upto

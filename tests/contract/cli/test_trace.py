@@ -149,8 +149,8 @@ def test_header_among_invalid_records_is_named(shop: Shop) -> None:
     second = shop.receive(("7,x", "column at is no timestamp"))
     parted = [(one.rpartition("/")[0], int(one.rpartition("/")[2])) for one in (first, second)]
 
-    assert "header=True" in left_out.header_read_as_record(csv, "shop", {parted[0]})
-    assert left_out.header_read_as_record(csv, "shop", {parted[1]}) == ""
+    assert "header=True" in left_out.read_otherwise(csv, "shop", {parted[0]})
+    assert left_out.read_otherwise(csv, "shop", {parted[1]}) == ""
 
 
 def test_common_reason_counts_reasons_that_differ_in_values(shop: Shop) -> None:

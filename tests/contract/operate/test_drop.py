@@ -7,6 +7,7 @@ On the real PostgreSQL, with Delta tables that are made without Spark.
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -30,7 +31,7 @@ from onlyonce.context import check_declarations
 from onlyonce.core.errors import Refused, Retryable
 from onlyonce.core.ownership import Place
 from onlyonce.database.migrate import migrate_authority
-from onlyonce.operate import doctor, drop
+from onlyonce.operate import doctor, drop, plan
 from onlyonce.tables import removal
 from onlyonce.tables.table_files import beside
 from tests.contract.conftest import Log, ask
@@ -315,7 +316,7 @@ def test_a_table_that_another_pipeline_only_declares_keeps_it_from_writing_besid
 def test_check_says_that_no_run_begins(
     lived: Shop, declare: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In its first line: what is declared is right, and the log has the rows that a drop has left."""
+    """In its first line: what is declared is right, and the log has the rows that a drop has left. As `plan` says."""
     declare(NONE)
     drop.main(["shop", "--yes"])
     monkeypatch.setattr(checking, "checked", lambda *_: {"shop": Checked(asked_spark=False, wrong={}, staged={})})
@@ -325,6 +326,11 @@ def test_check_says_that_no_run_begins(
     assert result.exit_code == 0
     assert result.stdout.splitlines()[0] == "what is declared is right, but no run of shop begins"
     assert "no run begins: " in result.stdout + result.stderr
+
+    [told] = plan.made(lived.log.database, declarations.load([Path(SHOP)])["shop"]).unknown
+    assert re.match(r"no run begins: .* has the rows of shop, which was dropped", told)
+    with pytest.raises(Refused, match="which was dropped"):
+        plan.main(["shop", "--yes", "--pipelines", SHOP])
 
 
 def test_check_says_which_table_is_anothers(lived: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

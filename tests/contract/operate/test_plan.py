@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from onlyonce.api import load as declarations
-from onlyonce.api.pipeline import Delta, Output, Pipeline
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline
 from onlyonce.commitlog import batches, incarnations, units
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.incarnations import Declarations, Declared, Incarnations
@@ -98,6 +99,18 @@ def test_what_was_not_kept_can_t_stop_a_run(log: Log) -> None:
     ran(log, SHOP, "per_shop")
     log.rows("DELETE FROM onlyonce_private.declarations")
     start(log, WIDER, "per_shop")
+
+
+def test_a_new_name_of_a_pipeline_that_has_run_is_warned_of_until_it_runs(log: Log) -> None:
+    """Unless the old one is still declared, or each reads its default inbox, which are two folders."""
+    old = replace(SHOP, source=Files(inbox="/in"))
+    ran(log, old, "receive")
+    new, known = replace(old, name="mill"), Declarations(log.database)
+
+    [told] = known.renamed(new, {"mill"})
+    assert re.search("mill has not run, and reads the source of shop, .*: put name='shop' back", told)
+    assert known.renamed(new, {"mill", "shop"}) == known.renamed(replace(SHOP, name="mill"), {"mill"}) == []
+    assert known.renamed(old, {"shop"}) == []
 
 
 def test_what_is_as_it_ran_needs_nothing(log: Log, planned: Callable[[Pipeline], plan.Plan]) -> None:

@@ -50,7 +50,7 @@ def test_a_changed_declaration_is_refused_before_spark_starts(
     file.write_text(CHANGED)
     monkeypatch.setenv("ONLYONCE_PIPELINES", str(file))
 
-    with pytest.raises(Refused, match="column weight of"):
+    with pytest.raises(Refused, match=rf"^{file}:4: column weight of"):
         stream.main(["shop", *long])
 
 

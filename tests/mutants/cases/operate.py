@@ -354,8 +354,8 @@ MUTANTS = (
     Mutant(
         "a-table-of-anothers",
         "check is silent about a table that another pipeline has",
-        "onlyonce/cli/checking.py",
-        Replace("_taken", "Targets(database).of_others([pipeline.name])", "set()"),
+        "onlyonce/check.py",
+        Replace("taken_tables", "Targets(database).of_others([pipeline.name])", "set()"),
         tests=("tests/contract/operate/test_drop.py::test_check_says_which_table_is_anothers",),
     ),
     Mutant(

@@ -7,11 +7,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
+from structlog.testing import capture_logs
 
 from onlyonce import check
 from onlyonce.api import ddl
@@ -29,8 +32,11 @@ from onlyonce.api.pipeline import (
     split_ddl,
 )
 from onlyonce.core import errors, failures
+from onlyonce.core.changes import Change, Need
 from onlyonce.core.errors import FunctionFails, Refused
+from onlyonce.core.windows import Fixed
 from onlyonce.engine.failures import translate
+from onlyonce.run import stream
 
 OUTPUT = Output(name="all", transform="m:f", sink=Delta(write="upsert", keys="shop"))
 NESTED = StructType([StructField("a", ArrayType(MapType(StringType(), StructType([StructField("x y", LongType())]))))])
@@ -264,11 +270,51 @@ def test_check_names_the_calls_of_a_clock_in_functions(tmp_path: Path, monkeypat
 
     assert line.startswith(f"{tmp_path / 'with_a_clock.py'}:5: output all: datetime.now() gives the time")
     assert "oo_ingestion_time; or declare stable_input=True" in line
+    with capture_logs() as logged:
+        stream._warn(shop, [], [])  # a run
+    assert [one["event"] for one in logged] == [line]
     assert check.changing_values(shop, ["all"]) == []
     [line] = check.changing_values(replace(shop, outputs=replace(output, reject="with_a_clock:f")), ["all"])
     assert line.endswith("or oo_ingestion_time")
     assert check.changing_values(replace(shop, outputs=replace(output, stable_input=True)), []) == []
     assert check.changing_values(replace(shop, mode="at_least_once", outputs=replace(output, sink=Delta())), []) == []
+
+
+def test_columns_that_a_changed_function_gives_no_more_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only if the function has changed since the last run: a table may have columns of its owner."""
+    kept = check.Kept({"all": StructType([StructField("shop", StringType())]).jsonValue()}, {})
+    there = SimpleNamespace(types_there=lambda *_: ({"shop": "string"}, {"Shop": "string", "sum": "bigint"}, "a.b"))
+    monkeypatch.setattr(check, "key_of_check", lambda _: "key")
+    monkeypatch.setattr(check, "kept_check", lambda *_: kept)
+    monkeypatch.setattr(check, "implementation", lambda _: there)
+    monkeypatch.setattr(check, "_at", lambda _: "f.py:1: ")
+    shop = Pipeline(
+        name="p", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at", outputs=OUTPUT
+    )
+    function = Change("all", "source of output all", None, None, Need.NOTHING, "why", "a diff")
+
+    assert check.warnings_of_changes(shop, [function]) == [
+        "f.py:1: output all: m:f does not give sum, which a.b has: new rows have no value there (null)"
+    ]
+    assert check.warnings_of_changes(shop, [replace(function, part="late of output all")]) == []
+
+
+def test_check_names_outputs_that_leave_out_how_long_a_window_waits() -> None:
+    """Zero as it is declared, and late rows that have a way into their windows, need no word."""
+
+    def told(**options: Any) -> list[str]:
+        output = Output(name="o", transform="m:f", sink=Delta(), **options)
+        return check.without_delay(
+            Pipeline(
+                name="p", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at",
+                outputs=output,
+            )
+        )  # fmt: skip
+
+    hour = Fixed(timedelta(hours=1))
+    [line] = told(window=hour)
+    assert "output o has no watermark_delay: a window closes with the first record that is past its end" in line
+    assert told() == told(window=hour, watermark_delay=timedelta(0)) == told(window=hour, late="backfill") == []
 
 
 def test_a_missing_option_is_named_without_pythons_words() -> None:

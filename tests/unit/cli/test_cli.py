@@ -877,7 +877,8 @@ def test_check_warns_of_changes_that_mix_results(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(checking, "checked", lambda *_: {"shop": Checked(asked_spark=False, wrong={}, staged={})})
     monkeypatch.setattr(checking, "log_if_there", lambda _: nullcontext(object()))
     monkeypatch.setattr("onlyonce.context.check_declarations", lambda *_: [change])
-    monkeypatch.setattr(checking, "_taken", lambda *_: [])
+    monkeypatch.setattr("onlyonce.check.taken_tables", lambda *_: [])
+    monkeypatch.setattr("onlyonce.commitlog.incarnations.Declarations.renamed", lambda *_: [])
 
     result = CliRunner().invoke(app, ["check", "shop", "--pipelines", "tests/support/shop.py"])
 

@@ -14,6 +14,7 @@ from onlyonce.core.batch import to_micros, to_time
 from onlyonce.core.frontier import Frontier, is_late
 from onlyonce.core.windows import Fixed, Session, Sliding, Window, micros
 from onlyonce.records import left_out
+from onlyonce.sources.listing import Csv, _other_header
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -158,6 +159,37 @@ def test_header_that_was_read_as_a_record_is_recognised(source: Any, line: str |
     assert said in found
     assert bool(found) == bool(said)
     assert left_out.of_other_format(pipeline, [{"raw": None}]) == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "said"),
+    [
+        (Files(format="csv"), "1;2026-01-01", "delimiter=';'"),
+        (Files(format="csv", delimiter=";"), "1,2026-01-01", "delimiter=','"),
+        (Files(format="csv"), "1,x", ""),
+        (Files(format="csv"), "1,2;3", ""),
+        (Files(format="csv"), '1;"', ""),
+        (Files(), "1;2026-01-01", ""),
+    ],
+)
+def test_lines_by_another_delimiter_get_its_option(source: Any, line: str, said: str) -> None:
+    assert said in (found := left_out.other_delimiter(csv_pipeline(source), [None, line]))
+    assert bool(found) == bool(said)
+
+
+@pytest.mark.parametrize(("first", "said"), [("id;at", "delimiter=';'"), ("1,2026", "header=False"), ("id,on", "")])
+def test_first_line_that_is_no_header_gets_an_option(first: str, said: str) -> None:
+    """By the reason of the whole file."""
+    reason = _other_header(f"{first}\n".encode(), ["id", "at"], Csv(100))
+    assert said in (found := left_out.other_header(csv_pipeline(Files(format="csv", header=True)), [str(reason)]))
+    assert bool(found) == bool(said)
+
+
+def csv_pipeline(source: Any) -> Pipeline:
+    return Pipeline(
+        name="p", source=source, schema="id string, at timestamp", record_id="id", event_time="at",
+        outputs=Output(name="o", transform="m:f", sink=Delta()),
+    )  # fmt: skip
 
 
 def test_lines_of_another_encoding_get_its_option() -> None:

@@ -91,8 +91,8 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
         lambda: postgres(table="a.b", tabel="c.d"), "Postgres: unknown option 'tabel'", "did you mean 'table'?"),
     "an option of another library": (lambda: files(sep=";"), "Files: unknown option 'sep'", "did you mean 'delimiter'?"),
     "an unknown option like nothing": (lambda: delta(zzz=1), "Delta: unknown option 'zzz'", "choose one of: path, write, keys"),
-    "a missing option": (lambda: postgres(), "Postgres lacks `table`", "add table=…"),
-    "a missing option of a pipeline": (lambda: bare_pipeline(name="shop"), "Pipeline 'shop' lacks `schema` and .*`outputs`", "add schema=…"),
+    "a missing option": (lambda: postgres(), "Postgres lacks `table`", "add table='results.per_hour'"),
+    "a missing option of a pipeline": (lambda: bare_pipeline(name="shop"), "Pipeline 'shop' lacks `schema` and .*`outputs`", "add schema='id string"),
     "an unknown write": (lambda: delta(write="upset", keys=("a",)), "Delta: write='upset'", "did you mean 'upsert'?"),
     "increment into Delta": (
         lambda: delta(write="increment", keys=("a",)), "Delta: write='increment'", "choose one of: append, upsert"),

@@ -40,7 +40,7 @@ DECIDES_NOTHING: list[tuple[Any, set[str]]] = [
     (PubSub(subscription="projects/p/subscriptions/s"), set()),
     (Custom(reader="m:R", needs_dedup=True), {"start"}),
     (DeltaSource(path="a"), {"start", "ignore_deletes"}),
-    (Kafka(topic="t", servers="s"), {"servers", "start", "max_offsets_a_batch", "on_loss", "consumer_group", "options"}),
+    (Kafka(topic="t", servers="s:1"), {"servers", "start", "max_offsets_a_batch", "on_loss", "consumer_group", "options"}),
     (Avro(registry=REGISTRY), {"registry", "options"}),
     (Protobuf(registry=REGISTRY), {"registry", "options"}),
     (JsonSchema(registry=REGISTRY), {"registry", "options"}),

@@ -555,8 +555,27 @@ PIPELINES = [
         ("watermark_delay=timedelta(0)", "watermark_delay=600", 18),
         ("sink=Delta()", 'sink="delta"', 19),
         ("sink=Delta()", 'sink=Delta(write="upsrt")', 19),
+        ("watermark_delay=timedelta(0)", "watermark_delay=-timedelta(1)", 18),
+        ('name="all"', 'name="All!"', 15),
+        ('event_time="at",', 'event_time="at", formats={"id": "%q"},', 12),
+        ("outputs=[", "outputs=[] and [", 13),
+        ("        )\n        ],", "        ),\nOutput(\nname='all', transform='m:f', sink=Delta())],", 22),
     ],
-    ids=["type", "record_id", "event_time", "unknown", "transform", "length", "sink", "option of the sink"],
+    ids=[
+        "type",
+        "record_id",
+        "event_time",
+        "unknown",
+        "transform",
+        "length",
+        "sink",
+        "option of the sink",
+        "negative",
+        "name",
+        "formats",
+        "none",
+        "twice",
+    ],
 )
 def test_error_names_the_line_of_the_option(write: Callable[..., Path], right: str, wrong: str, line: int) -> None:
     """Not the line on which a long declaration begins."""

@@ -254,6 +254,7 @@ def test_form_of_a_time_is_proposed_if_it_is_certain(
     "name, content, told",
     [
         ("a.txt", b"x", "a name that tells no known format"),
+        ("a.xlsx", b"PK\x03\x04\x14\x00\x00\x00", "it is a workbook of Excel or a zip archive"),
         ("a.parquet.gz", b"x", "a name that tells no known format"),
         ("a.jsonl", b"", "has no records"),
         ("a.json", b'[\n{"at": "2026-03-01T10:00:00Z"}\n]\n', "one object on each line"),

@@ -13,9 +13,9 @@ from onlyonce.api.identity import receive_parts as of_identity
 from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres, Sink
 from onlyonce.commitlog.incarnations import Made
 from onlyonce.core.changes import CONSEQUENCES, Change, Need, changes, check_goes_on, check_next_incarnation, mixes
-from onlyonce.core.errors import Refused
+from onlyonce.core.errors import Refused, Retryable
 from onlyonce.core.windows import Fixed, Session, Sliding, first_start, micros
-from onlyonce.operate.plan import backfill_step, reset_step
+from onlyonce.operate.plan import Plan, Step, backfill_step, reset_step, run_step, stopped_at
 
 MINUTE = timedelta(minutes=1)
 SOURCE = "def f(rows):\n    return rows.groupBy('oo_window').count()\n"
@@ -304,3 +304,19 @@ def test_a_pipeline_stays_by_position_or_by_columns() -> None:
     placed, named = receive_parts(pipeline(record_id=())), receive_parts(pipeline())
 
     assert [(c.part, c.need) for c in changes("receive", placed, named)] == [("record_id", Need.NAME)]
+
+
+def test_a_failed_step_names_what_is_done_and_left() -> None:
+    todo = [Step("incarnation", "…", ("shop/sums",)), run_step("shop"), Step("backfill", "onlyonce backfill shop", ())]
+    error = stopped_at(Plan("shop", [], todo, [], []), 1, Retryable("it is away", data="nothing was read", hint="wait"))
+
+    assert isinstance(error, Retryable)
+    assert (error.what, error.data, error.hint) == (
+        "it is away",
+        "done: a new incarnation of shop/sums. This step, onlyonce run shop: nothing was read. Left: onlyonce run shop; "
+        "onlyonce backfill shop",
+        "wait. `onlyonce plan shop --yes` then does only the steps that are left",
+    )
+    assert stopped_at(Plan("shop", [], todo, [], []), 0, Retryable("it is away")).data.startswith(
+        "done: no step. Left: "
+    )

@@ -131,6 +131,8 @@ def test_what_is_lost_of_a_registered_batch_is_a_fact_of_its_row(seen: Seen | No
     [
         ({"topic": "a topic"}, "topic 'a topic'"),
         ({"servers": " "}, "servers is empty"),
+        ({"servers": "a:1,localhost"}, "'localhost' in servers is not of the form host:port"),
+        ({"servers": "https://a:1/x"}, "is not of the form host:port"),
         ({"start": datetime(2026, 1, 1)}, "no time zone"),
         ({"start": "first"}, "start='first'"),
         ({"max_offsets_a_batch": 0}, "at least 1"),
