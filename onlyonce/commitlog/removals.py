@@ -103,9 +103,9 @@ class Rejections(Transactions):
 # docs/specification/removal.md.
 #
 # A removal is noted before a file is deleted. From then on nothing begins that needs its records. An incarnation, a
-# backfill and a release check and lock the note in the transaction in which they begin. What had begun earlier delays
-# the removal. The counts by batch and fate are noted before the commit to Delta, so the log knows at any moment what
-# the table may have.
+# backfill and a reprocessing check and lock the note in the transaction in which they begin. What had begun earlier
+# delays the removal. The counts by batch and fate are noted before the commit to Delta, so the log knows at any moment
+# what the table may have.
 
 
 Counts = Mapping[tuple[str, int, str], int]

@@ -1,8 +1,8 @@
 """The frontier: how far event time had come before a batch, for one source or several, and what it closes. Pure.
 
-`closed_until` is the only rule of watermark delay. The stream, `onlyonce late` and a backfill all use it, either from
-this module or as the same expression in Spark (`onlyonce/outputs/windows.py`). A test holds the two equal.
-Times are whole microseconds since 1970, UTC.
+`closed_until` alone decides what is closed, and so which records are late. The stream, `onlyonce late` and a backfill
+all use it, either from this module or as the same expression in Spark (`onlyonce/outputs/windows.py`). A test holds the
+two equal. Times are whole microseconds since 1970, UTC.
 """
 
 from __future__ import annotations

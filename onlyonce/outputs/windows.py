@@ -1,12 +1,12 @@
-"""Windows, chains, watermark delay and joins as Spark expressions.
+"""Windows, chains, late records and joins as Spark expressions.
 
-The rule of watermark delay equals the rule in `onlyonce/core/frontier.py`; a test compares the two.
+The rule for late records equals the rule in `onlyonce/core/frontier.py`; a test compares the two.
 
 An output may be made from another's closed windows, with windows of its own: a chain. The rows of its functions are
 made from `events`, like any output's rows. A record carries the windows that it comes through: `oo_window` of the
 output, and `oo_through` of the output before it. `oo_through` also says whether that window was closed when the record
 came, and contains the `oo_through` of one output earlier. So the records of an output's windows are chosen first, by
-the log's rule of watermark delay. Then the functions are called in the order of the chain, each on the rows of the
+the log's rule for late records. Then the functions are called in the order of the chain, each on the rows of the
 output before. A function is called again for each output after it.
 """
 

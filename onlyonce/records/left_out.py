@@ -1,4 +1,4 @@
-"""Find late, invalid, expired and rejected records, and judge watermark delay in whole columns. Without a JVM.
+"""Find late, invalid, expired and rejected records, and decide in whole columns which are late. Without a JVM.
 
 The model's rule decides what is late (`onlyonce.core.frontier`). It is evaluated once for each frontier. All rows of
 one task of receive have the same frontier, so there are few.
