@@ -116,7 +116,7 @@ class OneOfSeveral:
         if name.startswith("__"):
             raise AttributeError(name)
         raise Refused(
-            "this pipeline has several sources, and what was asked for is made for one",
+            "this works only for a pipeline with one source, and this pipeline has several",
             data="nothing was read or written",
             hint="docs/how-to/several-sources.md says what works with several sources",
         )
@@ -463,7 +463,7 @@ class Pipeline:
                    (18 bytes each) is small; longer for sources that are replayed by hand
     keep_events    how long records stay in `events`, by their event time; None: for ever. Older days are removed once
                    all their windows are closed (docs/reference/retention.md#keep-events). Backfills and new outputs
-                   can't have removed records
+                   do not get records that were removed
     keep_log       how long the log keeps each single batch of an output; None: for ever. For older batches it keeps the
                    sums by incarnation and by window (docs/reference/retention.md#keep-log)
     mode           'exactly_once'. 'at_least_once' is cheaper: nothing is lost, but a re-delivery is kept again, and a
@@ -636,7 +636,7 @@ class Pipeline:
 
 
 def _check_schema(whose: str, made: Pipeline | Input, schema: str) -> None:
-    """Raise Refused, at its line, for a column whose type or name can't be one, or that is declared twice."""
+    """Raise Refused, with the line, if a column's type or name is not valid or the column is declared twice."""
     before: set[str] = set()
     for position, part in ddl.placed(schema):
         with at_part(made, "schema", schema, position):

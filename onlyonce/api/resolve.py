@@ -137,7 +137,7 @@ def _guess(module: str, name: str, names: Collection[str]) -> str:
 
 
 def _similar_module(module: str) -> str:
-    """Return the beginning of a hint that proposes a module: the first part that is not there is corrected."""
+    """Return the beginning of a hint that proposes a module: the first part that does not exist is corrected."""
     parts = module.split(".")
     places: Iterable[str] | None = None  # of the top level
     for at, part in enumerate(parts):

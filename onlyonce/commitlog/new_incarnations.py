@@ -141,7 +141,7 @@ class NewIncarnations(Transactions):
 
     @one_transaction
     def begin(self, instance: str, query: str, driver: Driver, asked: Start | None) -> str:
-        """Withdraw what the old incarnation has left, close it, and register the new one. Return the new incarnation.
+        """Withdraw the begun batches of the old incarnation, close it, and register a new one. Return the new one.
 
         The caller has fenced every driver that could still write for the old incarnation. Raise Superseded, or Refused
         if records are removed with which the new incarnation would begin.

@@ -95,7 +95,7 @@ class Rejections(Transactions):
 
     @one_transaction
     def forget_before(self, instance: str, removal: int) -> None:
-        """Delete the rejections of records that a removal of old ones (keep_events) has removed from `events`."""
+        """Delete the rejections of records that removal number `removal` (keep_events) deleted from `events`."""
         do(self.connection, "rejected", "forget_before", instance=instance, number=removal)
 
 

@@ -266,7 +266,9 @@ def check_goes_on(query: str, incarnation: str, found: list[Change], *, invalid_
 
 
 def check_next_incarnation(incarnation: str, found: list[Change], *, invalid_lost: int | None = None) -> None:
-    """Raise Refused if even a new incarnation would mix two declarations: what is new needs another name.
+    """Raise Refused if the target would hold rows of both declarations even after a new incarnation.
+
+    Then the changed pipeline or output needs another name.
 
     `invalid_lost` as in `check_goes_on`.
     """
@@ -283,7 +285,7 @@ def _sentence(text: str) -> str:
 
 
 def mixes(change: Change) -> bool:
-    """Return whether results of before and after the change stand next to each other, though a run continues."""
+    """Return whether a run continues after this change, so that one table holds rows from before and after it."""
     return change.need is Need.BACKFILL or (change.query, change.part) in (
         ("receive", "record_id"),
         ("receive", "id_space"),

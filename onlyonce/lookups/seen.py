@@ -24,7 +24,7 @@ Versions = dict[str, Version]
 
 @dataclass(frozen=True)
 class Seen:
-    """Tables by the lookup's name: their versions as stored in a batch row, and as DataFrames."""
+    """For each lookup name, the table's version as stored in the batch's row, and the table's DataFrame."""
 
     versions: Versions = field(default_factory=dict)
     frames: Mapping[str, DataFrame] = field(default_factory=dict)

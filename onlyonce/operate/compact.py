@@ -105,7 +105,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Compacted:
-    """What was done with a table, or would be. `log_files`: how many files of its log were removed."""
+    """The result of compacting a table, or in a dry run what it would be. `log_files`: the removed files of its log."""
 
     pipeline: str
     table: str

@@ -509,7 +509,7 @@ def _look(platform: Platform) -> list[Finding]:
 
 
 def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
-    """Gather all evidence. Read the tables before the log: a batch in a table was begun in the log before."""
+    """Gather all evidence. Read the tables before the log, which notes each batch before a table has it."""
     database, pipelines = platform.database, platform.pipelines
     with Health.once(database) as health:
         known, instances = health.queries(), dict(Collector(health.scope).instances())

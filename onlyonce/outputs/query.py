@@ -519,7 +519,7 @@ def refusal(root: Output, error: AnalysisException) -> Exception:
     if "watermark" not in first_line(error).lower():  # the lines after it are the plan, which always has a watermark
         return error
     return Refused(
-        f"output {root.name}: Spark finds no watermark on what {root.made_by} groups by",
+        f"output {root.name}: Spark finds no watermark on the columns by which {root.made_by} groups",
         data="nothing was written",
         hint=f"group by {OO_WINDOW} as you get it; a window or event time that you compute again loses its watermark. "
         "An output without a window can't aggregate in on-time panes: give it a window, or panes='early'",

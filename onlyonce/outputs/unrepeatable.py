@@ -63,7 +63,7 @@ class _Walk:
         """By the number of a marked column: whether chance has marked it."""
 
     def over(self, node: Any) -> list[Found]:
-        """Return what an operator, and all below it, have."""
+        """Return what is unrepeatable in an operator and in all operators below it."""
         found = [one for child in _children(node) for one in self.over(child)]
         expressions = node.expressions()
         text = expressions.toString()

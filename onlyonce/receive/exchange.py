@@ -99,9 +99,9 @@ class Block(NamedTuple):
 
 
 def write_blocks_into(path: Path, read: Work) -> Work:
-    """Return work that stores in files below `path` what `read` makes of a task's lines, and yields rows like GIVES.
+    """Return a task function that applies `read`, a `fast_json.Reader`, to the task's lines.
 
-    `read` is a `fast_json.Reader`.
+    It writes the blocks, and the lines that `read` leaves, to files below `path`. It yields rows with GIVES's columns.
     """
 
     def stored(lines: Batches) -> Batches:

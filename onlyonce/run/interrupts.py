@@ -45,9 +45,9 @@ class Interrupts:
             raise Stopped from None
 
     def started(self) -> None:
-        """Note that Spark has started, and take the signals from it: its handler would cancel the current batch.
+        """Note that Spark has started, and replace its signal handlers by ours: its own would cancel the current batch.
 
-        Until then a signal ends the block immediately, since nothing is begun.
+        Before that call a signal ends the block immediately, since nothing is begun.
         """
         self._starting = False
         if not self._heard:

@@ -233,9 +233,10 @@ def _has(table: DeltaTable, app_id: str, batch_id: int) -> bool:
 
 
 def take_all_back(path: Location, app_id: str, batch_id: int) -> None:
-    """Use up the transaction in a table, and first in its table of deletes, if that lacks the batch's deletes.
+    """Commit an empty transaction under this id, so that a fenced driver can't commit.
 
-    Deletes are committed before the batch's rows.
+    Deletes are committed before the batch's rows. So if the table of deletes lacks the batch's deletes, do this there
+    first.
     """
     if is_ours(beside(path)) and not batch_holds(beside(path), app_id, batch_id):
         take_back(beside(path), app_id, batch_id)

@@ -25,7 +25,10 @@ Windows = Counter[tuple[datetime | None, datetime | None]]
 
 
 class Functions(Protocol):
-    """What the module of a kind has. Each may raise Refused or Retryable; a place may not exist."""
+    """The functions that the module of a target kind defines. Each may raise Refused or Retryable.
+
+    The place that a function gets may not exist.
+    """
 
     def is_there(self, place: Place) -> bool:
         """Return whether the table or folder exists. A folder that needs no making is always there."""

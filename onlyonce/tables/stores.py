@@ -526,7 +526,7 @@ def _made(root: str, plain_http: bool, endpoint: str | None, region: str | None,
 
 @contextmanager
 def told(at: Url) -> Iterator[None]:
-    """Raise the errors of obstore as errors of the interface. They contain URLs and the store's answers, and no key."""
+    """Raise the errors of obstore as the interface's errors. They hold URLs and the store's answers, no credentials."""
     try:
         yield
     except FileNotFoundError as error:  # obstore's own error for a 404

@@ -86,7 +86,7 @@ class Verdict:
 
 @dataclass
 class Queue:
-    """The chains that remain to play. A kill that was not reached becomes the head of a new one."""
+    """The chains that remain to play. A kill that was not reached becomes the first kill of a new chain."""
 
     chains: list[list[Strike]]
     verdicts: list[Verdict] = field(default_factory=list)

@@ -78,7 +78,7 @@ def pin(rows: DataFrame, schema: StructType, target: Column, partitions: int) ->
 
 
 def check_replay(database: Database, plan: Plan, sink: str, pinned: DataFrame, schema: StructType) -> None:
-    """Stop a replay with other rows before any of its tasks writes: a task sees only its own partition."""
+    """Raise if a replay's rows differ from the committed units, before a task writes: a task sees one partition."""
     there = Units(database).contents(plan.incarnation, plan.batch_id, sink)
     if not there:
         return

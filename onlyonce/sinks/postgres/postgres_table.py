@@ -166,7 +166,10 @@ class SinkTable:
             self._check_unique(connection, table, place, keys)
 
     def _check_unique(self, connection: Connection, table: str, place: str, keys: tuple[str, ...]) -> None:
-        """Raise Refused unless a unique index over the keys finds exactly the row of each key, also of a null."""
+        """Raise Refused unless a unique index over exactly the keys can serve ON CONFLICT.
+
+        It must not be deferrable, needs deterministic collations, and NULLS NOT DISTINCT if a key may be null.
+        """
         listed = ", ".join(keys)
         over = [
             index

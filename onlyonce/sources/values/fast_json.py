@@ -431,9 +431,10 @@ class Reader:
 
 
 def plain_record_reader(pipeline: Pipeline, ingestion_time: datetime, partitions: int) -> Reader | None:
-    """Return the reader of a pipeline's plain lines into blocks for `partitions` partitions.
+    """Return the reader of the fast JSON path, which turns lines into blocks for `partitions` partitions.
 
-    None if the pipeline's types or format leave all lines to the table's reader."""
+    None if the pipeline's types or format leave all lines to the table's reader.
+    """
     fields = {
         field.name: (field.dataType.simpleString(), field.dataType.jsonValue())
         for field in session.schema_of(pipeline.schema).fields
