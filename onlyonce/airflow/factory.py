@@ -196,7 +196,7 @@ log is cut. Safe while streams run, backfills and itself: the second one leaves 
 with a warning.
 """
 FINALIZE = """\
-This DAG exists in each Airflow, also if no declared output writes files: files may wait of an output that is no longer
+This DAG exists in each Airflow, even if no declared output writes files: files may wait of an output that is no longer
 declared, or that another DAG file declares. Without such files it ends at once.
 
 Files of sharded outputs are written under temporary names. Once their batch is committed this DAG gives them their

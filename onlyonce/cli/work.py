@@ -152,7 +152,7 @@ def _spark_log(name: str | None = None) -> Path:
 
 @contextmanager
 def _to_file(path: Path) -> Iterator[Console]:
-    """Redirect standard error to this file, also for Spark's JVM, which inherits it; yield the terminal that it was."""
+    """Redirect standard error to this file, even for Spark's JVM, which inherits it; yield the terminal that it was."""
     sys.stderr.flush()
     terminal = os.dup(2)
     with path.open("ab") as file, os.fdopen(terminal, "w") as screen:

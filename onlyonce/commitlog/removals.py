@@ -295,7 +295,7 @@ class Removals(Transactions):
 
 
 AT_ONCE = 500
-"""Batches for each transaction: short locks, also on a log that was never cleaned."""
+"""Batches for each transaction: short locks, even on a log that was never cleaned."""
 FOLDED_AT_ONCE = 5000
 NOTED_AT_ONCE = 1000
 FOLDED_AFTER_HOURS = 24

@@ -198,7 +198,7 @@ class Watched:
 def main(*, leave: bool) -> int:
     """Run the demo, and with `leave` stop the platform at its end; return the exit code.
 
-    Ctrl-C and SIGTERM stop the platform, also in the middle of a run. Raise OnlyonceError if a run fails, after the
+    Ctrl-C and SIGTERM stop the platform, even in the middle of a run. Raise OnlyonceError if a run fails, after the
     last lines of its task's log.
     """
     out = console.console()

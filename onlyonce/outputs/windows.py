@@ -292,7 +292,7 @@ def _step(window: Fixed | Sliding) -> timedelta:
 
 
 def _by_wall_clock(window: Fixed, time: Column) -> tuple[Column, Column]:
-    """Return the (start, end) in microseconds, as `Fixed` does, also with a change of daylight saving time (DST).
+    """Return the (start, end) in microseconds, as `Fixed` does, even with a change of daylight saving time (DST).
 
     A wall clock is a timestamp as if its zone were UTC.
     """

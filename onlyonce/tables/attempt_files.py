@@ -59,7 +59,7 @@ def _sweep(path: Location, instance: str, hours: float) -> int:
             continue
         there = table.transaction_version(attempt.app_id(instance))
         if there is None or there < attempt.version:
-            continue  # it may still be committed, however old: also by a driver that was stopped
+            continue  # it may still be committed, however old: even by a stopped driver
         removed += _remove(path, folder, files, hours)
     return removed
 

@@ -178,7 +178,7 @@ def set_property(at: Location, key: str, value: str) -> None:
 
 
 def add_columns(at: Location, schema: str) -> None:
-    """Add columns at the end of a table. Raise DeltaError, also if another driver adds them at the same time."""
+    """Add columns at the end of a table. Raise DeltaError if it fails or another driver adds them at the same time."""
     table(at).alter.add_columns(list(Schema.from_json(schema).fields))
 
 

@@ -1,4 +1,4 @@
-"""The cases that every sink must pass, also a user's own: docs/how-to/own-sink.md.
+"""The cases that every sink must pass, including a user's own: docs/how-to/own-sink.md.
 
 An `UnderTest` describes a sink: how one attempt writes a batch (with finalize and deliver), and what a reader sees. It
 also says how a new driver fences the old one, and how the target breaks. A case is a function of it and of `Processes`,

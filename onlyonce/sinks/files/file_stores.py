@@ -447,7 +447,7 @@ class Store(Protocol):
         """Remove a temporary file. It is not an error if the file is gone."""
 
     def publish(self, pane: list[Winner]) -> None:
-        """Make all files of a pane final. This may be repeated, also at the same time.
+        """Make all files of a pane final. This may be repeated, even at the same time.
 
         Raise InvariantBroken for a missing file, or a final name that has other content.
         """

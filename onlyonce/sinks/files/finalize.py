@@ -1,7 +1,7 @@
 """Entry point: give the files of sharded outputs their final names. No Spark.
 
 The task `finalize` of a stream's DAG, the DAG `onlyonce_finalize_files` and `onlyonce finalize` run it. Only panes of
-committed batches get final names; the log says which attempt's files count. Each step may run twice, also at the same
+committed batches get final names; the log says which attempt's files count. Each step may run twice, even at the same
 time or after a kill. If the final name has the same content already, the file is done; any other content is an error
 (docs/specification/final-file.md).
 """

@@ -46,7 +46,7 @@ FIRST, LAST = conversions.FIRST_DAY * 86_400_000_000, conversions.LAST_INSTANT
 IN_ROW = re.compile(r"in row (\d+)$")
 WORD = re.compile(r"\w+", re.ASCII)
 MOST_DIGITS = 38
-"""The digits of a decimal of 128 bits. Arrow accepts numbers with more digits, also by their scale, and the value
+"""The digits of a decimal of 128 bits. Arrow accepts numbers with more digits, or more by their scale, and the value
 wraps around."""
 WHOLE = r"\A-?(?:0|[1-9][0-9]{0,18})\z"
 FLOAT = r"\A-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\z"
