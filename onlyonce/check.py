@@ -132,7 +132,7 @@ def check_names(pipeline: Pipeline, output: Output) -> None:
 
 @dataclass(frozen=True)
 class Shapes:
-    """What the functions of an output, and of the outputs made from it, return.
+    """The columns that an output's functions return, and those of the outputs made from it.
 
     schemas   output -> the columns that it sends to its sink
     staged    output -> why its rows are stored before they are written; the others are not
@@ -288,7 +288,7 @@ def key_of_check(pipeline: Pipeline) -> str:
 
 @dataclass(frozen=True)
 class Kept:
-    """What a check has found: the columns of each output, and why the rows of some are staged (`Shapes`).
+    """The result of a check: the columns of each output, and why the rows of some are staged (`Shapes`).
 
     `ran`: query -> the fingerprint of the declaration under which a run has ended here, if the query's last batch ran
     under another one.
@@ -399,7 +399,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check has found.
+    """The result of a check.
 
     asked_spark   whether Spark had to be asked
     wrong         output with a query of its own -> why its table, or the table of an output made from it, can't take

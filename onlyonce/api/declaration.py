@@ -1,4 +1,4 @@
-"""What every declaration does: it refuses an unknown option or value, and names the most similar known one.
+"""Behaviour of all declarations: they refuse an unknown option or value, and name the most similar known one.
 
 A field may take one value or several, and is read as a tuple: `record_id="id"`, `record_id=("carrier", "flight")`,
 `keys=["shop"]`. A field that names a function also accepts the function; reading the field returns the import path. For
@@ -185,7 +185,7 @@ MEANS = {
     "record_id": "the columns whose values identify a record, or () for its place in the source: then a record that "
     "is delivered again in another file is kept again"
 }
-"""What a required option means, for the hint of an error that finds no value."""
+"""The meaning of a required option, for the hint of an error that finds no value."""
 OTHER_OPTIONS = {"sep": "delimiter", "separator": "delimiter", "folder": "inbox", "charset": "encoding"}
 """The options of other libraries that mean one of ours."""
 

@@ -41,7 +41,7 @@ COUNTED = pa.schema({
     "window_start": INSTANT, "window_end": INSTANT, "in_time": pa.int64(), "late": pa.int64(), "rejected": pa.int64(),
     "late_from": INSTANT, "late_to": INSTANT,
 })  # fmt: skip
-"""What a batch has met of each window. Only sessions have late_from and late_to; without windows all times are null."""
+"""The records that a batch met, by window. Only sessions have late_from and late_to; without windows times are null."""
 WRITTEN = pa.schema({"window_start": INSTANT, "window_end": INSTANT, "rows": pa.int64()})
 """How many rows a batch has written of each window."""
 

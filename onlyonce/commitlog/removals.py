@@ -1,4 +1,4 @@
-"""What leaves the log and `events`: rejected records, removals of old records, and old rows of the log.
+"""The log's rows of rejected records and of removals of old records, and the removal of old rows of the log.
 
 A rejected (record, window) pair has one row, with the reason, next to the counts of its batch. The row has the record's
 id and the batch that has received it; its values stay in `events` alone. It belongs to the batch that met the record,

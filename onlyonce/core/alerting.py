@@ -28,7 +28,7 @@ class Lag:
 
 @dataclass(frozen=True)
 class Unread:
-    """What a source said when it was asked last; None: not known. An answer is current for three intervals."""
+    """A source's last answer; None: not known. An answer is current for three intervals."""
 
     pipeline: str
     stage: str

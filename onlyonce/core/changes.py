@@ -38,7 +38,7 @@ def _plain(source: str) -> str:
 
 
 class Need(StrEnum):
-    """What a change needs before all its results come from the new declaration."""
+    """The step that a change needs before all its results come from the new declaration."""
 
     NOTHING = "nothing"
     BACKFILL = "a backfill"

@@ -63,9 +63,9 @@ DIRECTIVES = {
     "a": _any(one[:3] for one in DAYS),
     "A": _any(DAYS),
 }
-"""What each directive matches. Names are English, in upper or lower case."""
+"""The pattern that each directive matches. Names are English, in upper or lower case."""
 LOOSE = {**dict.fromkeys("mdHIMS", "[0-9]{1,2}"), "f": "[0-9]{1,9}"}
-"""What a directive matches if no digit of another directive is next to it."""
+"""The pattern that a directive matches if no digit of another directive is next to it."""
 DIGITS = frozenset("YymdHIMSf")
 """Directives that match digits."""
 OF_CLOCK = frozenset("HIpMSfz")

@@ -60,7 +60,7 @@ KEPT = {
     "abfss": "soft delete and versions keep them for as long as the account says; an upload that was not ended goes "
     "after a week",
 }
-"""What a store keeps of deleted or replaced objects, by the scheme of its URL."""
+"""Versions that a store keeps of deleted or replaced objects, by the scheme of its URL."""
 KEPT_BY_S3 = (
     "if the bucket keeps versions, a lifecycle rule removes the old ones (NoncurrentVersionExpiration); one "
     "with AbortIncompleteMultipartUpload removes such uploads"

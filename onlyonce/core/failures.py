@@ -33,7 +33,7 @@ _SEED = re.compile(r"\(-?\d{12,}\)")
 _OF_DATA = re.compile(r"SQLSTATE: 22\w{3}")
 """SQLSTATE class 22 of the SQL standard: a value that an expression can't take."""
 _ASKS_FOR_ROWS = "Queries with streaming sources must be executed with writeStream.start"
-"""What Spark says of an action, such as `collect()`, on the records of a stream."""
+"""Spark's error for an action, such as `collect()`, on the records of a stream."""
 FIX = "fix the function; a retry gives the same error"
 
 

@@ -20,10 +20,9 @@ MILLI: Micros = 1000
 
 @dataclass(frozen=True)
 class Frontier:
-    """What the committed batches and watermark markers say of event time. None of these times ever moves back.
+    """Event time according to the committed batches and watermark markers. None of these times ever moves back.
 
-    max_event_time         the largest event time that committed batches have kept; the max event time: the largest that
-                           committed batches have kept
+    max_event_time         the largest event time that committed batches have kept
     ended                  the max event time when the input was last declared ended
     silent_max_event_time  the max event time at the last watermark marker by silence
     silent_clock  its bound: the clock then, less the idle time

@@ -108,7 +108,7 @@ class Temporary:
 
 @dataclass(frozen=True)
 class Standing:
-    """What the log has of a temporary file, read in one query after the file was seen.
+    """The log's rows of a temporary file, read in one query after the file was seen.
 
     winner     it is recorded as the file that counts, and its batch is begun or committed
     settled    its unit or batch is committed, so that no other attempt can win any more

@@ -213,7 +213,7 @@ class DataSet:
 
 @dataclass(frozen=True)
 class FeedReport:
-    """What is in the inbox after a feed; `written` of its files are new, the others existed before."""
+    """The inbox's contents after a feed; `written` of its files are new, the others existed before."""
 
     files: int
     lines: int
@@ -369,7 +369,7 @@ FILES = 2
 
 @dataclass(frozen=True)
 class Grown:
-    """What the files hold after a feed; `appended` bytes of it are new."""
+    """The files' contents after a feed; `appended` bytes of it are new."""
 
     files: int
     lines: int

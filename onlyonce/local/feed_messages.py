@@ -32,7 +32,7 @@ ANSWER_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class SentMessages:
-    """What a feed has sent: `messages`, of them `distinct` records, and `duplicates` re-deliveries."""
+    """The messages that a feed has sent: `messages`, of them `distinct` records, and `duplicates` re-deliveries."""
 
     topic: str
     messages: int

@@ -404,7 +404,7 @@ SECOND_LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Platform:
-    """What the doctor checks. `only`: the pipeline whose findings were asked for; None: of all."""
+    """The objects that the doctor checks. `only`: the pipeline whose findings were asked for; None: of all."""
 
     database: Database
     pipelines: dict[str, Pipeline]

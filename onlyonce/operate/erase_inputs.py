@@ -105,7 +105,7 @@ def _constant(made: str) -> str | None:
 MARK = "forget"
 SPACES = b" " * 256
 SPACES_AND_QUOTES = SPACES[:34] + b'"' + SPACES[35:]
-"""What replaces each byte."""
+"""The replacement of each byte."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What an output reads of `events`: by the stream, in parts of a bounded size, and by a backfill of late records.
+"""Read `events` for an output: by the stream, in parts of a bounded size, and by a backfill of late records.
 
 It also finds the windows that an earlier incarnation has made final, and the outputs that are made from a backfill's
 windows.

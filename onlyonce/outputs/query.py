@@ -262,7 +262,7 @@ def _state(number: int, told: Any) -> State:
 
 @dataclass(frozen=True)
 class Beside:
-    """What an output does around each batch while receive runs at the same time. If receive has ended, `before` and
+    """The steps of an output around each batch while receive runs at the same time. If receive has ended, `before` and
     `after` do nothing.
 
     before   waits until the log vouches for the rows of these versions

@@ -68,7 +68,7 @@ AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class Lines:
-    """What a reprocessing would put into the inbox."""
+    """The lines that a reprocessing would put into the inbox."""
 
     lines: int
     left_out: int

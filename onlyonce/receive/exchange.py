@@ -254,7 +254,7 @@ def _rows_with_blocks(schema: StructType) -> StructType:
 
 NO_COLUMNS = pa.schema([])
 CODE = "oo_code"
-"""What a record is before it is judged (`unit.CANDIDATE`, `INVALID` or `SEED`)."""
+"""The kind of a record before it is judged (`unit.CANDIDATE`, `INVALID` or `SEED`)."""
 PLATFORM = [
     (OO_REASON, pa.string()), (OO_RAW, pa.string()), (OO_UNKNOWN, pa.string()),
     (parse.PLACED, pa.struct([(name, pa.int64()) for name in parse.PLACE])), (CODE, pa.int8()),

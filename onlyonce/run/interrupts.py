@@ -28,7 +28,7 @@ class Interrupts:
         self._before = {which: signal.getsignal(which) for which in self._signals}
         self._starting, self._heard = True, False
         self.by = ""
-        """What a person has sent, as they know it; empty: no signal has come."""
+        """The signal that a person has sent, as they know it; empty: none has come."""
         self._said: threading.Thread | None = None
 
     def __enter__(self) -> Interrupts:

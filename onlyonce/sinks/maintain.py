@@ -45,7 +45,7 @@ ICEBERG = """left alone: an Iceberg table is maintained by its engines
 
 @dataclass(frozen=True)
 class Maintained:
-    """What was done with a table, or would be done.
+    """The result of compacting a table, or in a dry run what it would be.
 
     dates     how many were compacted
     removed   how many files that the table has no more

@@ -1,4 +1,4 @@
-"""What the platform does to a target by its kind: look for it, know its owner, count its rows, remove it. No Spark.
+"""Find a target, read its owner, count its rows and remove it, by the target's kind. No Spark.
 
 A kind's module has these functions. `onlyonce.core.ownership.TARGETS` names it, or the entry point of a package.
 """

@@ -181,7 +181,7 @@ class ReplacesOpen(Protocol):
 
 
 class Implementation(Protocol):
-    """What the module of a kind of sink has. The declaration names it, so it is loaded when it is first used."""
+    """The functions of a sink kind's module. The declaration names it, so it is loaded when it is first used."""
 
     def writer(self, context: RunContext, query: Query, output: Output) -> SinkWriter:
         """Return the writer of an output's declared sink."""

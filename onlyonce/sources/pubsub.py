@@ -50,7 +50,7 @@ class TooLarge(Exception):
 
 @dataclass(frozen=True)
 class Facts:
-    """What the service says of a subscription. `deadline` is how long a delivery may stay unacknowledged."""
+    """The service's answer about a subscription. `deadline` is how long a delivery may stay unacknowledged."""
 
     topic: str
     deadline: timedelta

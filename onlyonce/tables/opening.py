@@ -116,7 +116,7 @@ def _feature(message: str) -> str | None:
 
 
 class Form(NamedTuple):
-    """What a writer must know of a version of a table.
+    """The properties of a table's version that a writer needs.
 
     It has the table's id, and a description of schema, partition columns, properties and protocol.
     """

@@ -61,7 +61,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Chain:
-    """What became of a chain: the kills that struck, the kills that were not reached, and how the chain ended.
+    """The result of a chain: the kills that struck, the kills that were not reached, and how the chain ended.
 
     `stopped` has the last words of the run after the last kill if it failed; then nothing was compared.
     """
@@ -476,7 +476,7 @@ def _told(rows: pa.Table, how: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a crash test is asked for; the words of `onlyonce crashtest`."""
+    """The options of a crash test, from the command line of `onlyonce crashtest`."""
 
     pipeline: str
     input: Path

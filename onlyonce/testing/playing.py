@@ -134,7 +134,7 @@ END = "oo_end"
 
 @dataclass
 class Rejected:
-    """What one output has rejected so far."""
+    """The records that one output has rejected so far."""
 
     pipeline: Pipeline
     root: Output
@@ -358,7 +358,7 @@ class Taken:
 
 @dataclass
 class Receive:
-    """What receive knows of earlier batches."""
+    """Receive, with its knowledge of earlier batches."""
 
     spark: SparkSession
     pipeline: Pipeline

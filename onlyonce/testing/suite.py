@@ -46,7 +46,7 @@ PARTITIONS = 2
 
 
 class Guarantee(Enum):
-    """What a sink promises, and what the suite requires of it."""
+    """The guarantee that a sink promises and the suite requires."""
 
     EXACTLY_ONCE = "each row once, whatever is killed and however often it is written"
     AT_LEAST_ONCE = "each row, and none twice where nothing was killed, lost or written again"
@@ -391,7 +391,7 @@ CASES: tuple[Case, ...] = (
 
 
 class Context:
-    """What a task asks Spark."""
+    """Stands in for Spark's TaskContext."""
 
     def __init__(self, partition: int, attempt: int = 0) -> None:
         self._partition, self._attempt = partition, attempt

@@ -58,7 +58,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Asked:
-    """What the sources of a pipeline have answered so far.
+    """The answers of a pipeline's sources so far.
 
     rows      as `operate.unread.print_each` prints them; none if the process has not begun to ask, or could not
     why       why there are no rows

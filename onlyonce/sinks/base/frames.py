@@ -1,4 +1,4 @@
-"""What reading a target into memory needs, for a notebook: the reader's database, pandas, and one refusal.
+"""Help a notebook to read a target into memory: the reader's database, pandas, and one refusal.
 
 pandas is imported when it is used. Nothing is written.
 """

@@ -1,4 +1,4 @@
-"""What the target of an output stores, for an erasure: the files and rows to search, and what can be removed.
+"""Data that an output's target stores, for an erasure: the files and rows to search, and what can be removed.
 
 It also says when data that can't be removed will be gone. Each kind of sink has an implementation in its folder, which
 `targets.stored_of` chooses. No Spark is needed.

@@ -155,7 +155,7 @@ Key = tuple[Window, int]
 
 @dataclass(frozen=True)
 class Work:
-    """What a task needs to know; the driver fixes it.
+    """The parameters of a task that writes files. The driver decides them.
 
     place      where the files are, as the log stores it; `store` is the same place
     schema     the columns of the files, in Arrow

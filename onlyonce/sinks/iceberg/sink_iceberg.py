@@ -123,7 +123,7 @@ def write_plainly(table: Table, batch: Batched, offsets: str, files: Files) -> N
 FILE, TALLY = "oo_file", "oo_tally"
 RESULT = f"{FILE} binary, {TALLY} binary"
 ARROW = pa.schema({FILE: pa.binary(), TALLY: pa.binary()})
-"""What a task returns: a row for each file, with the commit's data about it, and a row with the content of its rows."""
+"""A task returns a row for each file, with the commit's data about it, and a row with the content of its rows."""
 TARGET = 128 * 1024 * 1024
 """Bytes of Arrow that are held before a file of them is written."""
 Batches = Iterator[pa.RecordBatch]

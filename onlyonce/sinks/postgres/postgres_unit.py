@@ -68,7 +68,7 @@ COUNT_KEYS = "SELECT count(*) FROM (SELECT FROM arriving GROUP BY {keys}) AS one
 
 @dataclass(frozen=True)
 class Work:
-    """What a task needs to know.
+    """The parameters of a task that writes rows.
 
     windows              the times in the condition on the rows to delete first (`REPLACED`)
     by_window            whether the sums are kept by window too

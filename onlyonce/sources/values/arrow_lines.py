@@ -58,7 +58,7 @@ DAY = (
 CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
 ZONE = "(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
 UNUSUAL = r'["\n\x00]|(?s:\r.)|\A *\r?\z|\A\xef\xbb\xbf'
-"""What makes the table's reader read a line of CSV: a quotation mark, NUL, a line end within, only spaces, or a byte
+"""Matches lines of CSV for the table's reader: a quotation mark, NUL, a line end within, only spaces, or a byte
 order mark at the beginning."""
 PLAIN = {
     "boolean": pa.bool_(),

@@ -313,7 +313,7 @@ FOUND = [(OO_EVENT_TIME, INSTANT), (OO_HIGH, pa.int64()), (OO_LOW, pa.int64()), 
 
 @dataclass(frozen=True)
 class Reader:
-    """What a task needs to read plain lines: fixed by the declaration and the batch.
+    """The parameters of a task on the fast JSON path, from the declaration and the batch.
 
     kinds       the declared types: scalars as people write them, others as `DataType.jsonValue`
     named       the name in the source of each column
