@@ -526,7 +526,7 @@ class Pipeline:
         if self.keep_events is not None and self.keep_events < timedelta(days=1):
             raise Refused(
                 f"pipeline {self.name}: keep_events {in_words(self.keep_events)} is less than a day",
-                hint="whole days go: give at least timedelta(days=1); leave it out to keep all records",
+                hint="whole days are removed: give at least timedelta(days=1); leave it out to keep all records",
             )
         if self.keep_log is not None and self.keep_log < timedelta(days=1):
             raise Refused(

@@ -260,7 +260,7 @@ def gc(given: Any, words: list[str], as_json: bool) -> None:
     from onlyonce.operate import gc as collector
 
     there(settings.database_url)
-    with progress("lets go what is kept long enough"):
+    with progress("deletes what is kept long enough"):
         report = collector.main(words)
     give(report, as_json)
 

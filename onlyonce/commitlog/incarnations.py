@@ -203,8 +203,8 @@ def superseded(incarnation: str, epoch: int, now: int | None) -> Superseded:
     """Return the error of a driver that a newer driver has superseded (exit code 69)."""
     return Superseded(
         f"another run has taken over {incarnation}: this driver has epoch {epoch}, but epoch {now} is running",
-        data="its open transaction was rolled back; what it had committed before stays, and the newer driver goes "
-        "on from there",
+        data="its open transaction was rolled back; what it had committed before stays, and the newer driver "
+        "continues from there",
         hint="nothing to do; if both were meant, run them one after the other",
     )
 

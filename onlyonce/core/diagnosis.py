@@ -531,7 +531,7 @@ def _half_written(query: LiveQuery) -> str:
         )
     return (
         "a reader of a PostgreSQL sink sees these rows before the rest of their batch; a replay compares the units and "
-        "goes on, so none is there twice"
+        "continues, so none is there twice"
     )
 
 

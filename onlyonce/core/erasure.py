@@ -30,7 +30,7 @@ class Left:
 
     place  its path, table or name
     found  how many parts of it the search found, or why the search does not read it
-    goes   when the values are gone, or what to do to remove them
+    goes   when the values will be deleted, or what to do to remove them
     """
 
     place: str

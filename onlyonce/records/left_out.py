@@ -320,7 +320,7 @@ def after_invalid(pipeline: Pipeline, instance: str, *, invalid_lost: int | None
             "taken no record id"
         )
     return (
-        f"next: if the declaration is wrong, correct it (`onlyonce plan {instance}` says if the pipeline can go on). "
+        f"next: if the declaration is wrong, correct it (`onlyonce plan {instance}` says if it can continue). "
         f"Then `onlyonce reprocess {instance} --invalid` says which of these records it would take in again, and with "
         f"--yes it does. If the records are wrong, correct them where they come from, and {as_new}"
     )

@@ -93,7 +93,7 @@ def seen_by_readers(root: Output | None, start: Start) -> str:
         seen.append(f"windows that start before {first} stay as they are: only a backfill adds or changes rows there")
     if root.gives_changed_rows:
         what = "open windows" if root.window else "totals"
-        seen.append(f"no row goes, but {what} may be too small until the next run has read these rows again")
+        seen.append(f"no row is lost, but {what} may be too small until the next run has read these rows again")
     elif root.window and FIRST_WINDOW not in start:
         seen.append("no gap: closed windows stay, and open windows are written when they close")
     elif not root.window:

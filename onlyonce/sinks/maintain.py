@@ -40,7 +40,7 @@ FEW = 2
 ICEBERG = """left alone: an Iceberg table is maintained by its engines
   data: the table has all rows, readable; small files, old snapshots and files that no snapshot names stay
   next: rewrite_data_files, expire_snapshots and remove_orphan_files by Spark, Trino or the catalog's own service.
-    No property onlyonce.… may go"""
+    No property onlyonce.… may be removed"""
 
 
 @dataclass(frozen=True)

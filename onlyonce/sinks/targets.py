@@ -176,7 +176,7 @@ class ReplacesOpen(Protocol):
     def replace_open(self, batch: Batch, rows: DataFrame, content: Content, span: OpenSpan) -> None:
         """Replace the rows of the windows in the span in one commit. The batch has one partition.
 
-        A pane of all open sessions is written so: rows of sessions that have changed since the last pane go.
+        A pane of all open sessions is written so: rows of sessions that have changed since the last pane are deleted.
         """
 
 

@@ -40,7 +40,7 @@ SELECT NOT EXISTS (SELECT FROM onlyonce.totals t WHERE t.pipeline = :pipeline AN
        (SELECT coalesce(sum(t.invalid), 0)::bigint FROM onlyonce.totals t WHERE t.pipeline = :pipeline) AS invalid
 
 -- rows --
--- How many rows of the log would go, and how many invalid records with `events`.
+-- How many rows of the log would be deleted, and how many invalid records with `events`.
 SELECT (SELECT count(*) FROM onlyonce_private.batches WHERE incarnation = ANY (:incarnations)) AS batches,
        (SELECT count(*) FROM onlyonce_private.units WHERE incarnation = ANY (:incarnations)) AS units,
        (SELECT count(*) FROM onlyonce_private.panes WHERE incarnation = ANY (:incarnations)) AS windows,

@@ -16,7 +16,7 @@ from onlyonce.tables import stores
 
 @dataclass(frozen=True)
 class File:
-    """A file or object: its name, and how to read it. `goes`: when the values are gone that an erasure leaves in it.
+    """A file or object: its name, and how to read it. `goes`: when an erasure's values in it will be deleted.
 
     `read` raises FileNotFoundError once the file is gone.
     """
