@@ -77,7 +77,7 @@ MEANING = {
         "onlyonce doctor says whether a driver is running; onlyonce lag shows how much waits",
     ),
     "source away": (
-        "nothing is lost; it is not known how much input waits, and no run can read it until then",
+        "nothing is lost; it is not known how much input waits, and no run can read it until the source answers",
         "look at the source; onlyonce lag asks it again",
     ),
     "near horizon": (
