@@ -456,7 +456,7 @@ class Pipeline:
     idle_after     close windows when the source has been silent for this long; None: never by silence
     max_ahead      an event time further ahead of the ingestion time than this is invalid
     partitions     in how many partitions each batch is cut; None: each batch by its size and the cores, up to
-                   ONLYONCE_MOST_PARTITIONS. The batch row fixes the number for a replay
+                   ONLYONCE_MOST_PARTITIONS. The batch row stores the number for a replay
     dedup_horizon  how long a re-delivery is recognised, in time in which batches were committed: outages and
                    silence of over an hour count as one hour. A day, because producers retry for minutes, an
                    operator who sends a file again does so the same or the next working hours, and a day of ids

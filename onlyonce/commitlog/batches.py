@@ -86,7 +86,7 @@ class Batches(Transactions):
         landed: Callable[[], bool] = lambda: False,
         sources: Collection[str] = (),
     ) -> Batch:
-        """Return the batch as the log fixes it: a new row, or the row that an earlier attempt left.
+        """Return the batch as the log stores it: a new row, or the row that an earlier attempt left.
 
         - `known`: the frontier to stamp; None takes the committed one.
         - `sources`: the sources of a pipeline that has several.
@@ -387,7 +387,7 @@ class WatermarkMarkers(Transactions):
     def begin(
         self, driver: Driver, kind: str, after: Frontier, progress: Progress | None = None
     ) -> tuple[int, str, Frontier]:
-        """Fix the content of a control row; return its number, kind and frontier. Finish an earlier attempt's row
+        """Store the content of a control row; return its number, kind and frontier. Finish an earlier attempt's row
         first.
 
         `progress` is how far each source has come, in a pipeline with several. Raise Superseded.

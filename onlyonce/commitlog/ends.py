@@ -106,7 +106,7 @@ Versions = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Fixed:
-    """The versions of lookups that a batch has fixed, and the declaration."""
+    """The versions of lookups that a batch's row stores, and the declaration."""
 
     batch_id: int
     state: str

@@ -384,7 +384,7 @@ class SourceBatches(Transactions):
 
 
 def source_batch_of_row(row: Any) -> SourceBatch | None:
-    """Return the source and progress that the batch's row has fixed; None if the pipeline has one source."""
+    """Return the source and progress that the batch's row stores; None if the pipeline has one source."""
     if row.source_progress is None:
         return None
     return SourceBatch(row.source_to[SOURCE], to_micros(row.ingestion_time), Progress.read(row.source_progress))

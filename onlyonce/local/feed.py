@@ -197,9 +197,9 @@ def _numbered(letter: str, numbers: np.ndarray, width: int) -> np.ndarray:
 
 # JSON-lines files in an inbox, with re-deliveries mixed in.
 #
-# How many are late depends on how the input is cut into batches, so the arguments fix everything: the files, their
-# names, their order and every byte. The files are cut by *first* deliveries. So file k holds the same new records for
-# any share of re-deliveries, and the same records are late.
+# How many are late depends on how the input is cut into batches, so the arguments determine everything: the files,
+# their names, their order and every byte. The files are cut by *first* deliveries. So file k holds the same new records
+# for any share of re-deliveries, and the same records are late.
 
 
 @dataclass(frozen=True)
@@ -357,9 +357,9 @@ def _other_content(name: str) -> Refused:
     )
 
 
-# Files that grow, as a logger appends to them: in pieces that mostly end in the middle of a line. The arguments fix
-# the records, their order and their files. The seed chooses the file of each line, so the files are out of order with
-# each other too. Every call ends with whole lines.
+# Files that grow, as a logger appends to them: in pieces that mostly end in the middle of a line. The arguments
+# determine the records, their order and their files. The seed chooses the file of each line, so the files are out of
+# order with each other too. Every call ends with whole lines.
 
 
 LONGEST = 4096

@@ -7,7 +7,7 @@ Spark alone would not do:
 - With a state, Spark returns a window's rows one batch after the one that closes the window.
 
 So the stream of such an output carries only the frontier. The batch that closes a window reads all its rows at once.
-The versions of `events` that the batch has read fix these rows, so a replay reads the same rows. In this order:
+The versions of `events` that the batch has read determine these rows, so a replay reads the same rows. In this order:
 
 1. `closing_ends` returns between which two times the ends of the closing windows are.
 2. `_met_by` asks the log which batches of receive have records of these windows. Then only their files are read.
