@@ -503,7 +503,7 @@ def undeliverable(pipeline: Pipeline) -> list[str]:
             lacking.append(f"the package {sink.package} is not installed (pip install '{extra_of(sink.package)}')")
         lines += [
             f"{declared_at(sink)}output {output.name}: {one}: its rows wait in the outbox until `onlyonce deliver` "
-            "runs where it is"
+            "runs where it is available"
             for one in lacking
         ]
     return lines

@@ -328,7 +328,7 @@ def stream_dags(
 ) -> dict[str, DAG]:  # fmt: skip
     """Return the DAG `…_stream` of each pipeline.
 
-    The DAG reads what the source has, writes what is due, then stops; or it keeps a continuous run going.
+    The DAG reads the source's new input, writes the outputs, then stops; or it keeps a continuous run up.
 
     schedule        a cron expression in UTC, or anything that Airflow takes; None: by hand; by default
                     ONLYONCE_SCHEDULE. A pipeline that reads another one's table runs after rows were written there,

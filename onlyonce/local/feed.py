@@ -237,7 +237,7 @@ def feed_files(
     files: int | None = None,
     records: int | None = None,
 ) -> FeedReport:
-    """Write the pipeline's data set to `inbox`, a folder or a prefix of a store, and report what the inbox then has.
+    """Write the pipeline's data set to `inbox`, a folder or a prefix of a store, and report the inbox's contents.
 
     duplicates   re-deliveries for each record: 0.05 makes 105 lines of 100 records. Each is the same byte for byte,
                  and a record may come several times

@@ -274,7 +274,7 @@ class Beside:
 
 
 def run_once(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
-    """Write what an output, and the outputs made from it, owe for what `events` has."""
+    """Write the rows that an output, and the outputs made from it, lack for the present `events`."""
     query = context.open_query(root.name)
     context = lookups.versions_of_next_batch(context, query, root)
     start = int(query.start_from.get(stored_names.START_VERSION, 0))

@@ -178,7 +178,7 @@ def any_page(pipeline: Pipeline, at: Location, there: Read) -> bool:
 
 
 def unread_versions(pipeline: Pipeline, at: Location, there: Read) -> Backlog:
-    """Return what the unread versions have, by their entries in the log. No data file is opened.
+    """Return how much input the unread versions have, by their entries in the log. No data file is opened.
 
     Raise Refused if one of them can't be read.
     """

@@ -75,7 +75,7 @@ class Registered:
 
 
 def registered(table: Location, pipeline: Pipeline) -> Registered:
-    """Return what the manifest of a pipeline's source has."""
+    """Return the state of the manifest of a pipeline's source."""
     if pipeline.source.is_table:
         read = delta_log.read_until(table)
         return Registered({}, {}, read.batches, read.last_seen, read.until is None, read)

@@ -32,7 +32,7 @@ STRINGS = re.compile(r"text|character varying(\(\d+\))?")
 """Types that hold a string unchanged: `character(n)` cuts the spaces at its end."""
 READER = stored_names.READER_ROLE
 SYSTEM = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
-"""The names of columns that each table of PostgreSQL has already."""
+"""The names of PostgreSQL's system columns, which every table has."""
 KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 """Other relations with columns: a unit and its rows can't be committed together there."""
 
