@@ -182,7 +182,7 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     ),
     "upstream": (
         Need.BACKFILL,
-        "windows that close from now on are made of rows of the new function of an output before this one; those "
+        "windows that close from now on are made of rows of the new function of an upstream output; those "
         "written before are of the old",
     ),
     "target": (Need.BACKFILL, "the new target gets windows from now on; a backfill puts those closed before there too"),

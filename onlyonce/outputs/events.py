@@ -96,7 +96,7 @@ def late_spans(
 ) -> list[Span]:
     """Return the spans that a backfill recomputes to include late records: one span for each run of touching windows.
 
-    A window of a chain waits until the outputs before it have included their late records. `within`: only windows that
+    A window of a chain waits until its upstream outputs have included their late records. `within`: only windows that
     start in this span.
     """
     late = [window for window in late_windows(database, instance, root) if within is None or within.holds(window[0])]

@@ -117,7 +117,7 @@ def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame, lookups: Fr
 def _closed(pipeline: Pipeline, output: Output, window: Chained, rows: DataFrame) -> DataFrame:
     """Return the input of an output that is made from another output's closed windows: its rows with its own window.
 
-    The rows of the output before it are computed from `events` too, by calling that output's function.
+    The rows of its upstream output are computed from `events` too, by calling that output's function.
     """
     before = pipeline.upstream(output)[-1]
     closed = flat(rows_of(before, of_pipeline(pipeline, before, windows.chained_before(rows, window))))
