@@ -192,7 +192,7 @@ def _stage(pipeline: Pipeline, output: Output, result: DataFrame, shapes: Shapes
         raise Refused(
             f"{_at(output)}output {output.name}: a join of {output.made_by}, and {deciding}, which decides which rows "
             "a side has",
-            data=f"{NOTHING}; a batch that is tried again after a crash would keep other rows of a side for later "
+            data=f"{NOTHING}; a batch that is tried again after a crash would keep different rows of a side for later "
             "partners, whether its rows are staged or not",
             hint=f"choose rows by {deciding.listed.instead}",
         )
@@ -209,7 +209,7 @@ def _stage(pipeline: Pipeline, output: Output, result: DataFrame, shapes: Shapes
 
 
 def _check_before(pipeline: Pipeline, output: Output, result: DataFrame) -> None:
-    """Raise Refused if a function before in the chain may give other rows when it is called again.
+    """Raise Refused if a function before in the chain may give different rows when it is called again.
 
     The plan of `result` has the functions of the whole chain. Staged rows don't help: they are the rows of one batch,
     and a window is made from closed windows of many.
@@ -222,7 +222,7 @@ def _check_before(pipeline: Pipeline, output: Output, result: DataFrame) -> None
                 f"{_at(output)}output {output.name} is made from the closed windows of {before.name}, and there "
                 f"{found[0]}",
                 data=f"{NOTHING}; the function of {before.name} is called again on the records of each window that is "
-                "made from its windows, and would give other rows than its table has",
+                "made from its windows, and would give different rows from those in its table",
                 hint=f"let {before.made_by} use {found[0].listed.instead}",
             )
 

@@ -50,7 +50,7 @@ def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: 
     if unrepeatable := _UNREPEATABLE.search(text):
         return Refused(
             f"{where}{whose} uses {_SEED.sub('()', unrepeatable[1])}, whose value differs at each run",
-            data="nothing was written; a batch that is run again after a crash would write other rows",
+            data="nothing was written; a batch that is run again after a crash would write different rows",
             hint="use a value of the record, such as a hash of its id. Or make a column of the random value first "
             "(withColumn): the output's rows are then stored before they are written (stable_input)",
         )

@@ -98,7 +98,7 @@ class Counts:
 def compare(unit: UnitId, there: Content, meant: Content) -> None:
     """Raise InvariantBroken if a replay's content differs from its committed unit.
 
-    So a function that gives other rows for the same input is stopped, by the hash of its rows.
+    So a function that gives different rows for the same input is stopped, by the hash of its rows.
     """
     if there.same_as(meant):
         return

@@ -245,9 +245,9 @@ def feed_files(
     files        how many files (the data set's own number by default, or one for each record if there are fewer)
 
     A repeated call writes nothing. Raise Refused, with nothing written, for an unknown pipeline, an argument out of
-    range, or a file of one of the names with other content: a file that a run may have read is never replaced. A feed
-    that was killed leaves whole files and perhaps one temporary dot-name; the same call completes it. Two different
-    feeds must not write to one inbox at the same time.
+    range, or a file of one of the names with different content: a file that a run may have read is never replaced. A
+    feed that was killed leaves whole files and perhaps one temporary dot-name; the same call completes it. Two
+    different feeds must not write to one inbox at the same time.
     """
     arrivals, deliveries = delivered(pipeline, duplicates=duplicates, seed=seed, files=files, records=records)
     lines, count = json_lines(arrivals), len(deliveries)
@@ -351,7 +351,7 @@ def _write(at: Location, lines: np.ndarray) -> None:
 
 def _other_content(name: str) -> Refused:
     return Refused(
-        f"{name} is in the inbox already, with other content",
+        f"{name} is in the inbox already, with different content",
         data="it was left as it is: a run may have read that file, and a file is never replaced",
         hint="repeat the feed with the options of the first time, or declare another inbox (Files(inbox=...))",
     )

@@ -363,6 +363,6 @@ def _check_same(pipeline: Pipeline, at: Location, there: Read, table_id: str, en
         raise Refused(
             f"{at} is at version {end - 1}, and {pipeline.name} has read up to version {there.until - 1}: it was "
             "put back to an older state",
-            data="nothing was read; a version with a number that was read may have other rows now",
+            data="nothing was read; a version with a number that was read may have different rows now",
             hint="put the newer state back, or read the table with a pipeline of another name",
         )

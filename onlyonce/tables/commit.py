@@ -322,8 +322,8 @@ def once(
     table      the table, if the caller has just opened it
 
     If two drivers commit the same transaction, the loser may be the live driver, so the commit is read back and
-    compared. Raise InvariantBroken if the table's commit of this transaction has other content, or if the table already
-    has a later transaction.
+    compared. Raise InvariantBroken if the table's commit of this transaction has different content, or if the table
+    already has a later transaction.
     """
     known = table.transaction_version(commit.app_id) if table else version(path, commit.app_id)
     if (

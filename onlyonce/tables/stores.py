@@ -132,7 +132,7 @@ class Changed(Retryable):
 class Entry:
     """One file or object.
 
-    `etag` is opaque: another one means other content. `modified`: seconds since 1970, by the store's clock.
+    `etag` is opaque: another one means different content. `modified`: seconds since 1970, by the store's clock.
     """
 
     at: Location

@@ -192,9 +192,9 @@ def advice(
     if control:
         where = ", ".join(d.result for d in control)
         told.append(
-            f"two runs without any kill differ too ({where}): a function gives other rows each time (rand(), now(), "
-            f"{OO_INGESTION_TIME}, a look-up that changes), so no kill can be judged by them. If another run must not "
-            "change what was written, declare stable_input=True on the output; columns that may change: --leave-out "
+            f"two runs without any kill differ too ({where}): a function gives different rows each time (rand(), "
+            f"now(), {OO_INGESTION_TIME}, a look-up that changes), so no kill can be judged by them. If another run must "
+            "not change what was written, declare stable_input=True on the output; columns that may change: --leave-out "
             "OUTPUT.COLUMN"
         )
     elif "differs" in said:
@@ -205,7 +205,8 @@ def advice(
     if "stopped" in said:
         told.append(
             "after a kill the same command did not come to its end: nothing was written twice, but in earnest a person "
-            "would have to look. If its words are of other rows in a replay, declare stable_input=True on the output"
+            "would have to look. If its message is about different rows in a replay, declare stable_input=True on the "
+            "output"
         )
     if "not reached" in said:
         told.append("a point was not passed again in the disturbed runs: nothing is known of a kill there")

@@ -221,7 +221,7 @@ def a_late_record_makes_no_second_version(sink: UnderTest, processes: Processes)
         batches.append(rows)
         processes.killed(lambda: sink.write(2 * number, rows[:3]), point)  # noqa: B023 - run at once
         sink.restart()
-        # At least once has no units that detect other rows, so only the rows of the offsets are replayed.
+        # At least once has no units that detect different rows, so only the rows of the offsets are replayed.
         replay_original = sink.guarantee is Guarantee.AT_LEAST_ONCE
         try:
             if not replay_original:
@@ -235,7 +235,7 @@ def a_late_record_makes_no_second_version(sink: UnderTest, processes: Processes)
 
 
 def a_replay_of_other_rows_is_stopped(sink: UnderTest, processes: Processes) -> None:
-    """Raise InvariantBroken for other rows, and keep the rows that were written."""
+    """Raise InvariantBroken if the rows differ, and keep the rows that were written."""
     if sink.guarantee is Guarantee.AT_LEAST_ONCE:
         return
     sink.write(0, make_rows(0))
@@ -244,7 +244,7 @@ def a_replay_of_other_rows_is_stopped(sink: UnderTest, processes: Processes) -> 
     except InvariantBroken:
         expect(sink, make_rows(0))
         return
-    raise AssertionError("a replay of other rows was taken in silence")
+    raise AssertionError("a replay with different rows was accepted in silence")
 
 
 def a_fenced_driver_writes_nothing(sink: UnderTest, processes: Processes) -> None:

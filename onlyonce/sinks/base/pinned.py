@@ -26,7 +26,7 @@ from onlyonce.sinks.base.content import HASH, Tally
 def reference(database: Database, unit: UnitId, epoch: int, content: Content, points: str) -> None:
     """Claim and fill the reference unit of a batch; compare it if it exists. `points`: the prefix of its fail-points.
 
-    Raise InvariantBroken for a replay with other rows, or Superseded.
+    Raise InvariantBroken for a replay with different rows, or Superseded.
     """
     passing(f"{points}-unit-before-claim")
     Units(database).commit(units.Claim(unit, epoch, "driver", "reference"), content, points)

@@ -449,7 +449,7 @@ class Store(Protocol):
     def publish(self, pane: list[Winner]) -> None:
         """Make all files of a pane final. This may be repeated, even at the same time.
 
-        Raise InvariantBroken for a missing file, or a final name that has other content.
+        Raise InvariantBroken for a missing file, or a final name that has different content.
         """
 
     def published(self, winners: list[Winner]) -> None:

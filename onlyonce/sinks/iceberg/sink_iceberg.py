@@ -107,7 +107,7 @@ def write_unit(
 def write_plainly(table: Table, batch: Batched, offsets: str, files: Files) -> None:
     """Write and commit at least once: without a reference unit.
 
-    Whatever the first attempt wrote is right, as changed code may return other rows in a replay.
+    Whatever the first attempt wrote is right, as changed code may return different rows in a replay.
     """
     if batch.content.rows:
         iceberg_commits.once(table, batch.commit(offsets), files, replayed=batch.replayed)
