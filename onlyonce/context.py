@@ -64,8 +64,8 @@ KINDS = ("offsets", "commits")
 def check_declarations(database: Database, pipeline: Pipeline, instance: str) -> list[Change]:
     """Raise Refused, before a run starts Spark, if a query can't continue as it is declared now.
 
-    Return the changes after which results of before and after them stand next to each other. Also raise Refused if the
-    pipeline would write to a target of an unfinished drop.
+    Return the changes after which one table has rows from before and after them. Also raise Refused if the pipeline
+    would write to a target of an unfinished drop.
     """
     Drops(database).refuse_left(instance, targets(pipeline, instance))
     found: list[Change] = []

@@ -82,7 +82,7 @@ _QUOTED = re.compile(r"\s*`((?:[^`]|``)+)`\s*:?\s*(.*?)\s*", re.DOTALL)
 _COLUMN = re.compile(r"\s*`?(\w+)`?[\s:]+(\w+)")
 """The beginning of a string that looks like the next column."""
 AFTER_A_TYPE = ("not", "comment", "collate", "default")
-"""The words that may stand behind a type."""
+"""The words that may follow a type."""
 _TYPE = re.compile(r"\s*(\w+)\s*(?:([<(])(.*)[>)])?(.*)", re.DOTALL)
 
 

@@ -48,7 +48,7 @@ class Need(StrEnum):
 
     @property
     def stops(self) -> bool:
-        """Return whether a run under the old incarnation would mix two declarations, or fail in Spark."""
+        """Return whether a run under the old incarnation would write rows of two declarations to one table, or fail."""
         return self in (Need.INCARNATION, Need.BOTH, Need.NAME)
 
 
@@ -243,7 +243,7 @@ def needing_a_name(found: Iterable[Change]) -> list[Change]:
 
 
 def check_goes_on(query: str, incarnation: str, found: list[Change], *, invalid_lost: int | None = None) -> None:
-    """Raise Refused if a run under the existing incarnation would mix two declarations.
+    """Raise Refused if a run under the existing incarnation would write rows of two declarations to one table.
 
     invalid_lost   how many invalid records are removed if the pipeline starts over under its name; None if it can't,
                    since it has kept something
