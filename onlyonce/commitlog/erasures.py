@@ -88,7 +88,7 @@ class Erasures(Transactions):
 
     @one_transaction
     def begun(self, instance: str, condition: Condition) -> Erasure | None:
-        """Return the erasure that an earlier attempt has left. Raise Refused if it has another condition."""
+        """Return the erasure that an earlier attempt has left behind. Raise Refused if it has another condition."""
         rows = ask(self.connection, "erasures", "begun", instance=instance)
         if not rows:
             return None

@@ -132,7 +132,7 @@ class Removals(Transactions):
 
     @one_transaction
     def begun(self, instance: str) -> Removal | None:
-        """Return the removal that an earlier attempt has left."""
+        """Return the removal that an earlier attempt has left behind."""
         rows = ask(self.connection, "removals", "begun", instance=instance)
         return Removal(rows[0].number, to_micros(rows[0].before) or 0, rows[0].upto) if rows else None
 

@@ -169,7 +169,7 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     ),
     "processor": (
         Need.NOTHING,
-        "rows from now on are of the new processor, over the state that the old one has left; where that means "
+        "rows from now on are of the new processor, over the state that the old one has left behind; where that means "
         "something else now, change state_version",
     ),
     "window or none": (

@@ -209,9 +209,9 @@ def _of_incarnation(query: Query, counts: pa.Table) -> pa.Table:
 # no state in Spark: its stream carries only the frontier, as with files of records (`at_close`). A batch reads from
 # `events` all records in time of the windows that fire or close with it, and calls the function once.
 #
-# The log alone decides what fires: what the committed batches before have left (`Panes.held`), what this batch has met,
-# and when it began. So a replay decides the same, and reads the same rows: the rows of the versions of `events` in its
-# batch row.
+# The log alone decides what fires: what the committed batches before have left behind (`Panes.held`), what this batch
+# has met, and when it began. So a replay decides the same, and reads the same rows: the rows of the versions of
+# `events` in its batch row.
 
 
 @dataclass(frozen=True)

@@ -367,7 +367,8 @@ def _refuse(query: Query, instance: str, batch: Batch, refused: dict[Place, str]
 def poison_in_store(trials: Location) -> Iterator[Location]:
     """Yield a prefix for one attempt.
 
-    Delete everything below `trials` before and after, including what a killed driver has left: no table contains it.
+    Delete everything below `trials` before and after, including what a killed driver has left behind: no table contains
+    it.
     """
     store = stores.of(trials)
     store.clear(trials)

@@ -67,7 +67,7 @@ def block_folder(home: Path, epoch: int) -> Iterator[Path]:
 
 
 def clear_blocks(home: Path, epoch: int) -> None:
-    """Remove the folders that drivers of earlier epochs have left.
+    """Remove the folders that drivers of earlier epochs have left behind.
 
     If such a driver is still running, it is fenced, and its batch belongs to another driver.
     """

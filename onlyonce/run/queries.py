@@ -2,7 +2,7 @@
 up.
 
 An output that fails does not stop the others. If receive fails, no output begins, since the log does not vouch for what
-an unfinished batch has left in `events`.
+an unfinished batch has left behind in `events`.
 """
 
 from __future__ import annotations

@@ -155,8 +155,8 @@ def _root(instance: str, query: str) -> Output:
     return roots[query]
 
 
-# Withdraw an output's batch that began, did not end, and has lost its checkpoint. First find what the batch has left in
-# the sinks.
+# Withdraw an output's batch that began, did not end, and has lost its checkpoint. First find what the batch has left
+# behind in the sinks.
 #
 # | left in the sink                                    | seen by a reader | a new incarnation        |
 # |-----------------------------------------------------|------------------|-------------------|
@@ -191,7 +191,7 @@ class Left:
 
 
 def left_by_batch(instance: str, found: LeftUnits) -> list[Left]:
-    """Return what a begun batch has left in its sinks, with rows that readers can see.
+    """Return what a begun batch has left behind in its sinks, with rows that readers can see.
 
     It includes rows that a fenced driver may still commit.
     """

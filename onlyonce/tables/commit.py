@@ -247,7 +247,7 @@ def make(
 ) -> None:
     """Create an empty table if none exists. If several drivers try at once, one succeeds and the others use its table.
 
-    What a killed driver has left is not a table. Raise Delta's error for a folder that holds something else.
+    What a killed driver has left behind is not a table. Raise Delta's error for a folder that holds something else.
     """
 
     def create() -> None:

@@ -148,7 +148,7 @@ class Store(Protocol):
         """Yield all files below, at any depth, page by page, in no order."""
 
     def unfinished(self, below: Location) -> Iterator[Location]:
-        """Yield what killed writers have left below, which no reader sees, and empty folders."""
+        """Yield what killed writers have left behind below, which no reader sees, and empty folders."""
 
     def names(self, at: Location) -> Iterator[str]:
         """Yield the names directly below, of files and of folders, in no order."""

@@ -193,9 +193,9 @@ def advice(
         where = ", ".join(d.result for d in control)
         told.append(
             f"two runs without any kill differ too ({where}): a function gives different rows each time (rand(), "
-            f"now(), {OO_INGESTION_TIME}, a look-up that changes), so no kill can be judged by them. If another run must "
-            "not change what was written, declare stable_input=True on the output; columns that may change: --leave-out "
-            "OUTPUT.COLUMN"
+            f"now(), {OO_INGESTION_TIME}, a look-up that changes), so no kill can be judged by them. If another run "
+            "must not change what was written, declare stable_input=True on the output; columns that may change: "
+            "--leave-out OUTPUT.COLUMN"
         )
     elif "differs" in said:
         told.append(

@@ -152,7 +152,7 @@ VALUES (:place, :instance, :query, :incarnations, :state)
 ON CONFLICT (place) DO UPDATE SET state = excluded.state, incarnations = known.incarnations || excluded.incarnations
 
 -- left --
--- What drops of a pipeline, a bounded run or one output have left so far.
+-- What drops of a pipeline, a bounded run or one output have left behind so far.
 SELECT place, instance, query, incarnations, state FROM onlyonce_private.leftovers
 WHERE (instance = :name OR starts_with(instance, :name || '@')) AND (CAST(:query AS text) IS NULL OR query = :query)
 ORDER BY state, place

@@ -361,7 +361,7 @@ def _windows(span: Span) -> BooleanExpression:
 
 
 # The files of an Iceberg table: data files, manifests with the bounds of columns, and metadata, of all its snapshots.
-# Also files that killed writers and expired snapshots have left.
+# Also files that killed writers and expired snapshots have left behind.
 
 
 CURRENT = "delete these rows in your table, then expire the snapshots before that"
