@@ -328,7 +328,7 @@ class SparkJobOperator(BaseOperator):
         airflow_log.report_assets(self.pipeline, context, self.declarations.variables())
 
     def on_kill(self) -> None:
-        """End the driver with its task: the JVM, its Python, and their workers.
+        """End the driver when its task is killed: the JVM, its Python, and their workers.
 
         A driver in a cluster is superseded by the next one.
         """

@@ -1,7 +1,7 @@
 """Turn the lines of a batch into records, and bring each record to the task of its partition.
 
-A task that reads lines makes blocks of plain records (`fast_json`), one for each partition, in files that every
-executor can read. The driver collects the files' names and passes them to the tasks that read them. So plain records do
+A task on the fast JSON path (`fast_json`) makes blocks of records, one for each partition, in files that every
+executor can read. The driver collects the files' names and passes them to the tasks that read them. So these records do
 not pass through Spark's exchange, which would take a quarter of a batch's time. The table's reader parses the lines
 that are left (`parse`), and one exchange brings their records to the partitions. Usually no line is left. If executors
 share no disk, blocks are rows of that exchange.
@@ -272,7 +272,7 @@ Task = Callable[[Parts], Batches]
 class Read:
     """The lines of a batch after reading.
 
-    blocks   of plain records
+    blocks   of records from the fast JSON path
     schema   of the records in the blocks
     rows     the other records, with the columns of `parse.records` and CODE; None if there are none
     """
@@ -396,9 +396,9 @@ def _opened(fetch: Callable[[], pa.Buffer], schema: pa.Schema) -> pa.RecordBatch
 
 
 def plain(records: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Add the columns that plain records lack.
+    """Add the columns that records of the fast JSON path lack.
 
-    All but CODE are null: plain records have no reason and no unknown fields.
+    All but CODE are null: these records have no reason and no unknown fields.
     """
     rest = {name: pa.nulls(records.num_rows, schema.field(name).type) for name in NOT_IN_BLOCKS}
     rest[CODE] = pa.repeat(pa.scalar(CANDIDATE, pa.int8()), records.num_rows)
