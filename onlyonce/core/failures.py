@@ -71,7 +71,7 @@ def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: 
         )
     close = near(missing, known, 0.4) or next(iter(known), None)
     return Refused(
-        f"{where}{whose} asks for the column {missing!r}, which is not there",
+        f"{where}{whose} asks for the column {missing!r}, which does not exist",
         data=data,
         hint=f"{did_you_mean(close)}choose one of: {', '.join(known)}",
     )
@@ -182,7 +182,7 @@ def store_refused(where: str, code: str | None) -> Refused:
     """Return the error of a store that denies access, or has no such bucket."""
     if code in NO_BUCKET:
         return Refused(
-            f"the bucket of {where} is not there",
+            f"the bucket of {where} does not exist",
             data="nothing was written that is not whole",
             hint="make the bucket, or correct its name, or what leads there (of S3 AWS_REGION and AWS_ENDPOINT_URL)",
         )

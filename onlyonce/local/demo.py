@@ -343,7 +343,7 @@ def _check(api: AirflowApi, one: Watched, out: Console) -> None:
         out.print("\n".join(text.splitlines()[-_LOG_LINES:]), markup=False, soft_wrap=True)
     raise OnlyonceError(
         f"The run {one.run_id} of {one.dag_id} failed; the lines above say why",
-        data="what it committed stays; what it did not commit is not there at all",
+        data="what it committed stays; what it did not commit left nothing behind",
         hint="fix what the lines name, then run the same command again",
     )
 

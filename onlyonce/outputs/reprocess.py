@@ -375,7 +375,7 @@ def _why_not(file: str, *, whole: bool) -> str:
         return "grew, and part of it may be kept"
     if is_url(file):
         return "is an object (put what it holds into the inbox under a new name)"
-    return "is compressed, and was damaged as a whole" if file_bytes.compression_of(file) else "is not there any more"
+    return "is compressed, and was damaged as a whole" if file_bytes.compression_of(file) else "does not exist any more"
 
 
 def _events(instance: str) -> Location:

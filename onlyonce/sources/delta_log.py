@@ -133,7 +133,7 @@ def check_table_there(pipeline: Pipeline, file: InputFile) -> None:
 def vanished_versions(pipeline: Pipeline, path: str, version: str) -> Refused:
     """Return the refusal for a missing data file whose rows were not read."""
     return Refused(
-        f"{pipeline.name}: {path}, which version {version} of the table has added, is not there any more: VACUUM "
+        f"{pipeline.name}: {path}, which version {version} of the table has added, does not exist any more: VACUUM "
         "takes away what a compaction or a delete has replaced",
         data=f"the rows of version {version} that were in it are not read; nothing of its batch is committed",
         hint="bring the file back from a backup, then run again. Without it: a pipeline of another name, with a "
@@ -216,7 +216,7 @@ class _Table:
             now = opening.table(at)
         except TableNotFoundError:
             raise Refused(
-                f"{declared_at(source)}the table of {pipeline.name}, {at}, is not there",
+                f"{declared_at(source)}the table of {pipeline.name}, {at}, does not exist",
                 data="nothing was read or written",
                 hint="run what writes it first, or correct the path",
             ) from None

@@ -248,6 +248,6 @@ WHERE b.instance = :instance AND b.query = 'receive' AND b.state = 'committed' A
 ORDER BY b.committed_at DESC LIMIT :n
 
 -- columns_there --
--- The columns that the role may read, for the hint at a name that is not there.
+-- The columns that the role may read, for the hint at a name that does not exist.
 SELECT table_schema || '.' || table_name AS "table", column_name::text AS "column" FROM information_schema.columns
 WHERE table_schema NOT IN ('pg_catalog', 'information_schema') ORDER BY 1, ordinal_position

@@ -89,7 +89,7 @@ def check(winner: Winner, where: object, there: tuple[int, str]) -> None:
 def missing(winner: Winner, where: object) -> InvariantBroken:
     """Return the error for a missing file that the log vouches for."""
     return InvariantBroken(
-        f"{where} is not there, and neither is {winner.name}: {winner.rows} rows of {winner.instance}, output "
+        f"{where} does not exist, and neither does {winner.name}: {winner.rows} rows of {winner.instance}, output "
         f"{winner.output}",
         data="the log says that they were written; the pane is not final",
         hint="put the file back from a backup of the same moment; or, for a window: onlyonce backfill makes it again",

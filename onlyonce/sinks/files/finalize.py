@@ -63,7 +63,7 @@ def _found(store: Store, winner: Winner, read: bool) -> str | None:
     """Return how a file differs from its record; None if it is as recorded."""
     size = store.size(winner)
     if size is None:
-        return "it is not there"
+        return "it does not exist"
     if size != winner.bytes:
         return f"it has {size} bytes"
     checksum = hashlib.sha256(store.read(winner)).hexdigest() if read else winner.checksum

@@ -142,7 +142,7 @@ def _settle(work: Work, tally: Tally) -> None:
     """Read the log after the answer to COMMIT was lost, then decide. docs/specification/unit.md."""
     there = Units(work.database).find(work.unit)
     if there is None:
-        raise Retryable(f"unit {work.unit}: the COMMIT did not arrive", data="none of its rows are there")
+        raise Retryable(f"unit {work.unit}: the COMMIT did not arrive", data="none of its rows are in the table")
     compare(work.unit, there, tally.content())
 
 
