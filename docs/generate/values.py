@@ -26,7 +26,7 @@ the column and the value. The table uses no clock, no locale and no time zone da
 COLUMNS = """## Columns
 
 A declared type takes these types of columns of Parquet, Avro, Protobuf, tables and custom readers, even within arrays, maps and structs. A column of another type makes its file, or its message, invalid,
-also if all its values are null. How a column stores its values (width, sign, dictionary, fixed size) does not matter.
+even if all its values are null. How a column stores its values (width, sign, dictionary, fixed size) does not matter.
 
 | declared | takes |
 |---|---|
