@@ -1,1 +1,1 @@
-"""What spark-submit starts, and the reference pipelines: what a team's own repository would hold."""
+"""The programs that spark-submit starts, and the reference pipelines: files of a team's own repository."""

@@ -1,4 +1,4 @@
-"""What spark-submit starts for `onlyonce.outputs.backfill`."""
+"""The program that spark-submit starts for `onlyonce.outputs.backfill`."""
 
 from onlyonce.outputs.backfill import cli
 

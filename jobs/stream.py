@@ -1,4 +1,4 @@
-"""What spark-submit starts for `onlyonce.run.stream`."""
+"""The program that spark-submit starts for `onlyonce.run.stream`."""
 
 from onlyonce.run.stream import cli
 

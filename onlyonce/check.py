@@ -136,7 +136,7 @@ def check_names(pipeline: Pipeline, output: Output) -> None:
 
 @dataclass(frozen=True)
 class Shapes:
-    """What the functions of an output, and of the outputs made from it, return.
+    """The columns that an output's functions return, and those of the outputs made from it.
 
     schemas   output -> the columns that it sends to its sink
     staged    output -> why its rows are stored before they are written; the others are not
@@ -196,7 +196,7 @@ def _stage(pipeline: Pipeline, output: Output, result: DataFrame, shapes: Shapes
         raise Refused(
             f"{_at(output)}output {output.name}: a join of {output.made_by}, and {deciding}, which decides which rows "
             "a side has",
-            data=f"{NOTHING}; a batch that is tried again after a crash would keep other rows of a side for later "
+            data=f"{NOTHING}; a batch that is tried again after a crash would keep different rows of a side for later "
             "partners, whether its rows are staged or not",
             hint=f"choose rows by {deciding.listed.instead}",
         )
@@ -213,7 +213,7 @@ def _stage(pipeline: Pipeline, output: Output, result: DataFrame, shapes: Shapes
 
 
 def _check_before(pipeline: Pipeline, output: Output, result: DataFrame) -> None:
-    """Raise Refused if a function before in the chain may give other rows when it is called again.
+    """Raise Refused if a function before in the chain may give different rows when it is called again.
 
     The plan of `result` has the functions of the whole chain. Staged rows don't help: they are the rows of one batch,
     and a window is made from closed windows of many.
@@ -226,7 +226,7 @@ def _check_before(pipeline: Pipeline, output: Output, result: DataFrame) -> None
                 f"{_at(output)}output {output.name} is made from the closed windows of {before.name}, and there "
                 f"{found[0]}",
                 data=f"{NOTHING}; the function of {before.name} is called again on the records of each window that is "
-                "made from its windows, and would give other rows than its table has",
+                "made from its windows, and would give different rows from those in its table",
                 hint=f"let {before.made_by} use {found[0].listed.instead}",
             )
 
@@ -292,7 +292,7 @@ def key_of_check(pipeline: Pipeline) -> str:
 
 @dataclass(frozen=True)
 class Kept:
-    """What a check has found: the columns of each output, and why the rows of some are staged (`Shapes`).
+    """The result of a check: the columns of each output, and why the rows of some are staged (`Shapes`).
 
     `ran`: query -> the fingerprint of the declaration under which a run has ended here, if the query's last batch ran
     under another one.
@@ -450,7 +450,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check has found.
+    """The result of a check.
 
     asked_spark   whether Spark had to be asked
     wrong         output with a query of its own -> why its table, or the table of an output made from it, can't take
@@ -559,7 +559,7 @@ def undeliverable(pipeline: Pipeline) -> list[str]:
             lacking.append(f"the package {sink.package} is not installed (pip install '{extra_of(sink.package)}')")
         lines += [
             f"{declared_at(sink)}output {output.name}: {one}: its rows wait in the outbox until `onlyonce deliver` "
-            "runs where it is"
+            "runs where it is available"
             for one in lacking
         ]
     return lines

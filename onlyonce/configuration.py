@@ -180,7 +180,9 @@ class Configuration(BaseSettings):
     spark_lines: bool = Field(False, description="Spark's errors name the line of the transform; slower")
     spark_log: Level | None = Field(None, description="what Spark itself logs; by default ERROR")
     in_driver_bytes: int = Field(
-        4 << 20, ge=0, description="a batch of fewer bytes, all plain JSON lines, needs no Spark job; 0: never"
+        4 << 20,
+        ge=0,
+        description="a batch of fewer bytes, all on the fast JSON path (flat objects), needs no Spark job; 0: never",
     )
     outputs_at_once: int = Field(
         4, ge=1, description="outputs that run at the same time; each holds the rows of its batch in memory"

@@ -58,7 +58,7 @@ KEPT = 100
 """Batches whose files stay, as Spark keeps them."""
 AT_ONCE = 10
 """How many batches' files leave the store in one request, each time this number of batches has ended. The next start
-removes what a kill has left."""
+removes what a kill has left behind."""
 KINDS = ("offsets", "commits")
 
 

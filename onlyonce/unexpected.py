@@ -101,7 +101,7 @@ def _is_of_home(file: object) -> bool:
 
 
 def exit_code(code: object) -> object:
-    """Return the exit code of a command that could not be read: the request is wrong."""
+    """Return Refused's exit code for a usage error of the command line, and any other code unchanged."""
     return Refused.exit_code if code == USAGE else code
 
 

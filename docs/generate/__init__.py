@@ -1,4 +1,4 @@
-"""What of the site is made when it is built: the navigation, diagrams from text.
+"""Parts of the site that are made when it is built: the navigation, diagrams from text.
 
 `hooks` is what MkDocs calls. `specification` and `reference` write pages that are committed (`make spec`).
 """

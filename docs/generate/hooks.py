@@ -1,4 +1,4 @@
-"""What MkDocs calls: it adds the screenshots, orders the navigation, draws the diagrams and turns links that leave
+"""The hooks that MkDocs calls: add the screenshots, order the navigation, draw the diagrams and turn links that leave
 the site into text."""
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ FIRST = {
         "model",
     ],
 }
-"""What comes first in each section; the other pages follow by their names."""
+"""The pages that come first in each section; the other pages follow by their names."""
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|mailto:|#)([^)\s]+)\)")
 
 

@@ -21,7 +21,7 @@ OPTION = re.compile(r"^(?P<names>[a-z_]+(?:, [a-z_]+)*)(?:  +(?P<text>\S.*))?$")
 
 
 def options(docstring: str) -> tuple[str, dict[str, str]]:
-    """What stands before the options, and the meaning of each by its name."""
+    """Return the text before the options, and the meaning of each option by its name."""
     before: list[str] = []
     found: dict[str, list[str]] = {}
     names: list[str] = []

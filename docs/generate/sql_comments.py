@@ -1,4 +1,4 @@
-"""What SQL scripts say of tables, views and columns with COMMENT ON."""
+"""Read the comments of tables, views and columns from SQL scripts (COMMENT ON)."""
 
 from __future__ import annotations
 

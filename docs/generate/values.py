@@ -16,7 +16,7 @@ What a value in a line of JSON or CSV means for each declared type. A value that
 the column and the value. The table uses no clock, no locale and no time zone database, so a replay gives the same values.
 
 - **JSON**: a line is one object by RFC 8259, with only white space around it. A repeated field, NaN, the NUL character and half a
-  surrogate pair make the line invalid, at any depth, also in a field that is not declared. So do more than 1,000 levels. A missing field is null. The names of fields are compared without
+  surrogate pair make the line invalid, at any depth, even in a field that is not declared. So do more than 1,000 levels. A missing field is null. The names of fields are compared without
   their escapes; capitals and small letters differ.
 - **CSV**: a record by RFC 4180 ([which may have several lines](sources.md#csv)), each column at its place, each character except NUL allowed, a carriage return or line feed within quotes only. If a record does not have as many values as there are columns, it is invalid. A line with only spaces is invalid too.
   An empty value is null. For `string` and `binary`, `""` is the empty value of the type, and spaces around a value count. For other types `""` is null, and such spaces don't count.
@@ -25,8 +25,8 @@ the column and the value. The table uses no clock, no locale and no time zone da
 """
 COLUMNS = """## Columns
 
-A declared type takes these types of columns of Parquet, Avro, Protobuf, tables and custom readers, also within arrays, maps and structs. A column of another type makes its file, or its message, invalid,
-also if all its values are null. How a column stores its values (width, sign, dictionary, fixed size) does not matter.
+A declared type takes these types of columns of Parquet, Avro, Protobuf, tables and custom readers, even within arrays, maps and structs. A column of another type makes its file, or its message, invalid,
+even if all its values are null. How a column stores its values (width, sign, dictionary, fixed size) does not matter.
 
 | declared | takes |
 |---|---|
@@ -34,19 +34,19 @@ also if all its values are null. How a column stores its values (width, sign, di
 | `float`, `double` | integers, floats, doubles |
 | `decimal(p,s)` | integers, decimals |
 | `string`, `binary`, `boolean` | the same type |
-| `date` | dates, also those stored as milliseconds |
+| `date` | dates, including those stored as milliseconds |
 | each | a column without a type, which has only nulls |
 | `timestamp` | times of any unit, with or without a zone; without one it is UTC. A date, a time of day and a duration are not times |
 | `timestamp_ntz` | times of any unit without a zone |
 | `array`, `map`, `struct` | the same, part by part; a missing field of a struct is null, and another one counts as unknown |
 
-Null is a value of every type. A value that its declared type can't hold, also within an array, a map or a struct, makes its record invalid, and the reason names the column and the value:
+Null is a value of every type. A value that its declared type can't hold, even within an array, a map or a struct, makes its record invalid, and the reason names the column and the value:
 
 - an integer or a decimal out of range, or with more digits behind the point than the declared type has. The value counts, so zeros at the end of a decimal do not,
 - an integer beyond 2^24 in size as `float`, or beyond 2^53 as `double`,
 - a finite double whose nearest `float` is infinite. Other doubles become the nearest `float`; NaN and infinity stay as they are,
 - a year outside 1 to 9999, in UTC. Times are cut to microseconds, and dates stored as milliseconds to days, towards the past,
-- a string, also a key of a map, that is not UTF-8 or has the NUL character.
+- a string, including a key of a map, that is not UTF-8 or has the NUL character.
 
 A repeated key of a map is kept twice. An undeclared field of a struct is not checked; it counts as unknown.
 """

@@ -196,13 +196,13 @@ log is cut. Safe while streams run, backfills and itself: the second one leaves 
 with a warning.
 """
 FINALIZE = """\
-This DAG exists in each Airflow, also if no declared output writes files: files may wait of an output that is no longer
+This DAG exists in each Airflow, even if no declared output writes files: files may wait of an output that is no longer
 declared, or that another DAG file declares. Without such files it ends at once.
 
 Files of sharded outputs are written under temporary names. Once their batch is committed this DAG gives them their
 final names. It overwrites nothing and may run at any time. The streams and backfills have a task of their own that does
-the same at once; this DAG is for files that a killed task has left, and for runs at the shell. It fails if a file is
-missing, or if another file has its name; the task's log says which.
+the same at once; this DAG is for files that a killed task has left behind, and for runs at the shell. It fails if a
+file is missing, or if another file has its name; the task's log says which.
 """
 ASK_SOURCES = """\
 Asks each source how much input no committed batch has read: the files and bytes of an inbox, the messages of a topic,
@@ -214,8 +214,8 @@ task's log says why.
 DELIVER = """\
 Rows for webhooks and BigQuery are committed first and sent afterwards, under keys that never change. The streams have a
 task of their own that sends at once. This DAG is for continuous runs, for rows that wait for their next attempt, and
-for rows that a killed task has left. It may run at any time: if two deliverers of an output run at once, one gives up.
-It fails if an endpoint is unreachable or refuses every request; the task's log says which.
+for rows that a killed task has left behind. It may run at any time: if two deliverers of an output run at once, one
+gives up. It fails if an endpoint is unreachable or refuses every request; the task's log says which.
 """
 
 
@@ -245,7 +245,7 @@ def compact_tables(_: Sequence[Pipeline], options: Options, schedule: Any) -> DA
 
 
 def finalize_files(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
-    """Give files their final names that a stream's own task has left."""
+    """Give files their final names that a stream's own task has left behind."""
     what = "Give the files of committed batches their final names"
     with _dag(stored_names.FINALIZE_FILES_DAG, schedule, what, FINALIZE, options) as dag:
         FinalizeOperator(task_id=stored_names.FINALIZE_TASK, declarations=options.declared.names, retries=2)
@@ -253,7 +253,7 @@ def finalize_files(_: Sequence[Pipeline], options: Options, schedule: Any) -> DA
 
 
 def deliver_outbox(pipelines: Sequence[Pipeline], options: Options, schedule: Any) -> DAG | None:
-    """Send what a stream's own task has left. Return None if no pipeline sends."""
+    """Send what a stream's own task has left behind. Return None if no pipeline sends."""
     if not (sending := [pipeline.name for pipeline in pipelines if sends(pipeline)]):
         return None
     with _dag(
@@ -328,7 +328,7 @@ def stream_dags(
 ) -> dict[str, DAG]:  # fmt: skip
     """Return the DAG `…_stream` of each pipeline.
 
-    The DAG reads what the source has, writes what is due, then stops; or it keeps a continuous run going.
+    The DAG reads the source's new input, writes the outputs, then stops; or it keeps a continuous run up.
 
     schedule        a cron expression in UTC, or anything that Airflow takes; None: by hand; by default
                     ONLYONCE_SCHEDULE. A pipeline that reads another one's table runs after rows were written there,

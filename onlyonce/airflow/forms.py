@@ -202,8 +202,8 @@ Each recomputation is a row of `onlyonce.backfills`; `onlyonce.windows` has each
 - **Late records**: *Trigger* a single run with *late only*: the windows with late records that are not in their result
   yet.
 - **What would be done**: the same with *dry run*.
-- **Windows that are still open** belong to the stream. A run that meets some waits, without a worker's slot, and goes
-  on when the stream has closed them.
+- **Windows that are still open** belong to the stream. A run that meets some waits, without a worker's slot, and
+  continues when the stream has closed them.
 
 {outputs_table(pipeline)}
 """

@@ -37,7 +37,7 @@ WHO_ACTS: dict[type[OnlyonceError], str] = {
     Retryable: "nothing is half done, and the same command may run again",
     Superseded: "a newer run of this pipeline is running and continues with the same batches; there is nothing to do",
     Refused: "the request is wrong, so a retry fails too; do what the driver says after 'next:', then clear this task",
-    InvariantBroken: "a person must look at what the driver names; until then nothing runs by itself",
+    InvariantBroken: "a person must look at what the driver names; nothing runs by itself before that",
 }
 
 NO_MEMORY = "Spark's JVM found no memory, so give it more (ONLYONCE_DRIVER_MEMORY; 2g by default with a local master); "

@@ -31,7 +31,7 @@ READER_CONNECTION = "onlyonce_db_reader"
 STORE = "onlyonce_store"
 """A connection of the type aws. Without it the worker's variables apply, or the role of its machine."""
 OF_STORE = {"aws_session_token": "AWS_SESSION_TOKEN", "region_name": "AWS_REGION", "endpoint_url": "AWS_ENDPOINT_URL"}
-"""What its extra may have, and the variable for each."""
+"""The options that its extra may have, and the variable for each."""
 
 
 class Database(Protocol):

@@ -1,7 +1,7 @@
 """Run a pipeline's Spark job from a task, by the hook of Airflow's Spark provider.
 
-The operator adds the settings that the JVM needs before it starts, and the secrets. It gives the driver's exit code its
-meaning, and ends the driver with its task.
+The operator adds the settings that the JVM needs before it starts, and the secrets. It maps the driver's
+exit code to an Airflow exception with or without retries, and stops the driver when the task ends.
 """
 
 from __future__ import annotations
@@ -328,7 +328,7 @@ class SparkJobOperator(BaseOperator):
         airflow_log.report_assets(self.pipeline, context, self.declarations.variables())
 
     def on_kill(self) -> None:
-        """End the driver with its task: the JVM, its Python, and their workers.
+        """End the driver when its task is killed: the JVM, its Python, and their workers.
 
         A driver in a cluster is superseded by the next one.
         """

@@ -291,8 +291,8 @@ class StreamOperator(SparkJobOperator):
 
         before   the attempt that had the place last
 
-        If the driver ends before, raise the error of its exit code. Return also if another driver was quicker, since
-        then the continuous run exists.
+        If the driver ends before, raise the error of its exit code. Return also if another driver was quicker:
+        the continuous run exists in that case.
         """
         end = time.monotonic() + _START_PATIENCE
         while time.monotonic() < end:

@@ -1,1 +1,1 @@
-"""What a user declares: a pipeline, its sources, its outputs and their sinks."""
+"""The declarations of a user: a pipeline, its sources, its outputs and their sinks."""

@@ -80,9 +80,9 @@ OTHER_NAMES = {
 SAME_TYPE = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "real": "float"}
 _QUOTED = re.compile(r"\s*`((?:[^`]|``)+)`\s*:?\s*(.*?)\s*", re.DOTALL)
 _COLUMN = re.compile(r"\s*`?(\w+)`?[\s:]+(\w+)")
-"""What looks like the next column."""
+"""The beginning of a string that looks like the next column."""
 AFTER_A_TYPE = ("not", "comment", "collate", "default")
-"""The words that may stand behind a type."""
+"""The words that may follow a type."""
 _TYPE = re.compile(r"\s*(\w+)\s*(?:([<(])(.*)[>)])?(.*)", re.DOTALL)
 
 

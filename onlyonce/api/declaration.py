@@ -1,8 +1,9 @@
-"""What every declaration does: it refuses an unknown option or value, and names the most similar known one.
+"""Behaviour of all declarations: they refuse an unknown option or value, and name the most similar known one.
 
 A field may take one value or several, and is read as a tuple: `record_id="id"`, `record_id=("carrier", "flight")`,
-`keys=["shop"]`. A field that names a function takes the function too, and is read as its import path. For type checkers
-such a field is a descriptor: it is set with another type than it is read with. `declaration` makes the tuple or path.
+`keys=["shop"]`. A field that names a function also accepts the function; reading the field returns the import path. For
+type checkers such a field is a descriptor: it is set with another type than it is read with. `declaration` makes the
+tuple or path.
 
 The types of values are checked from the annotations.
 """
@@ -108,8 +109,8 @@ def import_path(owner: str, option: str, given: Any) -> Any:
     if why:
         raise Refused(
             f"{owner}: {option} {why}",
-            hint="Spark's processes import it by its name: define it with def in a module beside the declarations, and "
-            f"give the function itself, or its import path: {option}='module:function'",
+            hint="Spark's processes import it by its name: write it with def in a module next to the declarations, and "
+            f"pass the function, or its import path: {option}='module:function'",
         )
     return f"{module}:{name}"
 
@@ -119,8 +120,8 @@ def not_of_python(what: str) -> Refused:
     return Refused(
         f"{what} is part of Python's own library, and not made for records",
         data="nothing was read or written",
-        hint="define your own in a module beside the declarations, and give it itself, or its import path: "
-        "'module:name'",
+        hint="write your own in a module next to the declarations, and pass the function or class, or its import "
+        "path 'module:name'",
     )
 
 
@@ -192,7 +193,7 @@ MEANS = {
     "record_id": "the columns whose values identify a record, or () for its place in the source: then a record that "
     "is delivered again in another file is kept again"
 }
-"""What a required option means, for the hint of an error that finds no value."""
+"""The meaning of a required option, for the hint of an error that finds no value."""
 EXAMPLES = {
     "schema": "'id string, at timestamp'",
     "event_time": "'at'",

@@ -1,4 +1,4 @@
-"""What the platform asks of a declared sink, whatever its kind. Ask here instead of comparing classes."""
+"""Properties of a declared sink of any kind. Ask here instead of comparing classes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HISTORY = "history"
 
 
 class DeclaredSink:
-    """What the platform asks of every sink. A kind overrides the answers that differ.
+    """The properties of every sink. A kind overrides those that differ.
 
     module           what implements the kind (`onlyonce.sinks.targets.Implementation`), loaded when it is first used
     is_external      rows are sent by way of the outbox, so they can't be withdrawn

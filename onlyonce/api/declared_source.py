@@ -1,4 +1,4 @@
-"""What the platform asks of a declared source, whatever its kind. Ask here instead of comparing classes."""
+"""Properties of a declared source of any kind. Ask here instead of comparing classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LATEST: Literal["latest"] = "latest"
 
 
 class DeclaredSource:
-    """What the platform asks of every source. A kind overrides the answers that differ.
+    """The properties of every source. A kind overrides those that differ.
 
     found_by   how new input is found (`onlyonce.sources.discovery.FINDERS`); empty for a topic, which Spark asks
     is_topic   its records are messages, identified by partition and offset

@@ -1,4 +1,4 @@
-"""What an output declares besides a function of records and a window: a join, lookups, a processor with state.
+"""Declarations of an output in addition to its function and window: a join, lookups, a processor with state.
 
 Pure data, checked when it is made. `outputs` checks it against the other options of its output.
 """

@@ -553,7 +553,7 @@ ARGUMENTS = re.compile(
     r"(?P<whose>\w+)\.__init__\(\) (?:got an unexpected keyword argument '(?P<unknown>\w+)'"
     r"|missing \d+ required [\w-]+ arguments?: '(?P<missing>\w+)')"
 )
-"""What Python says of a wrong option of a class whose first options need no name, such as `Fixed`."""
+"""Python's error for a wrong option of a class whose first options need no name, such as `Fixed`."""
 TAKE_ARGUMENTS = {made.__name__: made for made in (Fixed, Sliding, Session, AfterRecords, AfterTime)}
 """These classes. All other declarations name each option, and refuse a wrong one by themselves."""
 
@@ -606,7 +606,7 @@ def _hint(error: Exception, path: Path) -> str:
 
 
 LENGTHS = ("weeks", "days", "hours", "minutes", "seconds", "milliseconds", "microseconds")
-"""What `timedelta` takes."""
+"""The arguments of `timedelta`."""
 FROM_PYTHON = {
     "timedelta": "from datetime import timedelta",
     "datetime": "from datetime import datetime",

@@ -122,7 +122,7 @@ def _check(whose: str, registry: str, options: Mapping[str, str]) -> None:
 
 
 PLACEHOLDER = "__debezium_unavailable_value"
-"""What Debezium writes by default for a value that did not change and that PostgreSQL stores out of line (TOAST)."""
+"""Debezium's default string for a value that did not change and that PostgreSQL stores out of line (TOAST)."""
 
 
 @declaration

@@ -497,7 +497,7 @@ def check_rows(output: Output, types: dict[str, str]) -> None:
     for name in getattr(sink, "keys", ()):
         if "map<" in types.get(name, ""):
             raise Refused(
-                f"{where}: column {name} is {types[name]}, and is a key: Spark and the sinks compare no maps",
+                f"{where}: column {name} is {types[name]}, and is a key: Spark and the sinks can't compare maps",
                 data="nothing was read or written",
                 hint="take the entries that make the key as columns of their own, or the map as a string: F.to_json",
             )

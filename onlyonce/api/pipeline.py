@@ -115,7 +115,7 @@ class OneOfSeveral:
         if name.startswith("__"):
             raise AttributeError(name)
         raise Refused(
-            "this pipeline has several sources, and what was asked for is made for one",
+            "this works only for a pipeline with one source, and this pipeline has several",
             data="nothing was read or written",
             hint="docs/how-to/several-sources.md says what works with several sources",
         )
@@ -460,14 +460,14 @@ class Pipeline:
     idle_after     close windows when the source has been silent for this long; None: never by silence
     max_ahead      an event time further ahead of the ingestion time than this is invalid
     partitions     in how many partitions each batch is cut; None: each batch by its size and the cores, up to
-                   ONLYONCE_MOST_PARTITIONS. The batch row fixes the number for a replay
+                   ONLYONCE_MOST_PARTITIONS. The batch row stores the number for a replay
     dedup_horizon  how long a re-delivery is recognised, in time in which batches were committed: outages and
                    silence of over an hour count as one hour. A day, because producers retry for minutes, an
                    operator who sends a file again does so the same or the next working hours, and a day of ids
                    (18 bytes each) is small; longer for sources that are replayed by hand
     keep_events    how long records stay in `events`, by their event time; None: for ever. Older days are removed once
                    all their windows are closed (docs/reference/retention.md#keep-events). Backfills and new outputs
-                   can't have removed records
+                   do not get records that were removed
     keep_log       how long the log keeps each single batch of an output; None: for ever. For older batches it keeps the
                    sums by incarnation and by window (docs/reference/retention.md#keep-log)
     mode           'exactly_once'. 'at_least_once' is cheaper: nothing is lost, but a re-delivery is kept again, and a
@@ -530,7 +530,7 @@ class Pipeline:
         if self.keep_events is not None and self.keep_events < timedelta(days=1):
             raise Refused(
                 f"pipeline {self.name}: keep_events {in_words(self.keep_events)} is less than a day",
-                hint="whole days go: give at least timedelta(days=1); leave it out to keep all records",
+                hint="whole days are removed: give at least timedelta(days=1); leave it out to keep all records",
             )
         if self.keep_log is not None and self.keep_log < timedelta(days=1):
             raise Refused(
@@ -642,7 +642,7 @@ class Pipeline:
 
 
 def _check_schema(whose: str, made: Pipeline | Input, schema: str) -> None:
-    """Raise Refused, at its line, for a column whose type or name can't be one, or that is declared twice."""
+    """Raise Refused, with the line, if a column's type or name is not valid or the column is declared twice."""
     before: set[str] = set()
     for position, part in ddl.placed(schema):
         with at_option(made, "schema", position):

@@ -53,7 +53,7 @@ def own_class(text: str, group: str, **words: str) -> str:
 def named(text: str, subject: str, *, made: object = None, option: str | None = None, **words: str) -> Any:
     """Return what 'module:name' stands for.
 
-    Raise Refused, "`subject` is not there: …", with the caller's `data` and `hint`, and with the line of the
+    Raise Refused, "`subject` does not exist: …", with the caller's `data` and `hint`, and with the line of the
     declaration `made`, or of its option, that has the name. If the module itself fails, the error names the line in it.
     """
     try:
@@ -74,7 +74,7 @@ def named(text: str, subject: str, *, made: object = None, option: str | None = 
         names = [*vars(sys.modules[module])] if module in sys.modules else []
         guess = _similar_module(module) if isinstance(error, ModuleNotFoundError) else _guess(module, name, names)
         words["hint"] = guess + words.get("hint", "")
-        raise Refused(f"{declared_at(made, option)}{subject} is not there: {error}", **words) from error
+        raise Refused(f"{declared_at(made, option)}{subject} does not exist: {error}", **words) from error
 
 
 def needs_session(error: OnlyonceError) -> bool:
@@ -104,7 +104,7 @@ def check_written(text: str, subject: str, *, made: object = None, option: str |
         found = None
     if found is None:
         hint = _similar_module(module) + words.get("hint", "")
-        what = f"{declared_at(made, option)}{subject} is not there: no module {module!r}"
+        what = f"{declared_at(made, option)}{subject} does not exist: no module {module!r}"
         raise Refused(what, **words | {"hint": hint})
     if not found.origin or not found.origin.endswith(".py"):
         return
@@ -114,7 +114,7 @@ def check_written(text: str, subject: str, *, made: object = None, option: str |
         raise Refused(f"{found.origin}:{error.lineno}: {subject} can't be imported: {error.msg}", **words) from error
     if name not in written and "*" not in written:
         hint = _guess(module, name, written) + words.get("hint", "")
-        what = f"{declared_at(made, option)}{subject} is not there: {found.origin} has no {name!r}"
+        what = f"{declared_at(made, option)}{subject} does not exist: {found.origin} has no {name!r}"
         raise Refused(what, **words | {"hint": hint})
 
 
@@ -137,7 +137,7 @@ def _guess(module: str, name: str, names: Collection[str]) -> str:
 
 
 def _similar_module(module: str) -> str:
-    """Return the beginning of a hint that proposes a module: the first part that is not there is corrected."""
+    """Return the beginning of a hint that proposes a module: the first part that does not exist is corrected."""
     parts = module.split(".")
     places: Iterable[str] | None = None  # of the top level
     for at, part in enumerate(parts):

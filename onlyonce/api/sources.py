@@ -340,7 +340,7 @@ class Files(DeclaredSource):
     recursive           read the files in folders below the inbox too (dt=2026-03-01/part-0.jsonl), at any depth. Names
                         that begin with a dot or an underscore are left alone. False: such a folder is skipped, and each
                         run and the doctor report it
-    max_files_a_batch   how many files one batch takes at most; with their sorted names it fixes the batches
+    max_files_a_batch   how many files one batch takes at most; with their sorted names it determines the batches
     format              'json': an object on each line. 'csv': the declared columns in order, with the delimiter between
                         them; a string with a delimiter, quote or line feed in double quotes, a quote doubled; nothing
                         between delimiters is null. 'parquet', 'avro': columns by name. A file is `invalid` as a file if

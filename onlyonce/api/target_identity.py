@@ -88,8 +88,8 @@ def refuse_own_tables(pipelines: Iterable[Pipeline]) -> None:
                         f"{declared_at(lookup)}lookup {lookup.name} of output {output.name} is the table that output "
                         f"{written[same]} of the same pipeline writes",
                         data="nothing was read or written",
-                        hint=f"make it from that output: from_output={written[same]!r}; or declare it in a "
-                        "pipeline of its own",
+                        hint=f"make {output.name} from that output: from_output={written[same]!r}; or declare "
+                        f"{output.name} in another pipeline",
                     )
 
 

@@ -39,7 +39,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Dropped:
-    """What a dropped bucket held."""
+    """The contents of a dropped bucket."""
 
     bucket: int
     chunks: int

@@ -117,10 +117,10 @@ ALL_RIGHT = "all that can be known before a run is right"
 
 
 class ByLog(NamedTuple):
-    """What the log says of a pipeline as it is declared now.
+    """The log's answer to a pipeline as it is declared now.
 
     refuses    whether no run begins, which is the only warning then
-    warnings   also: what has changed so that results of before and after stand next to each other
+    warnings   also: the changes after which one table has rows from before and after them
     """
 
     refuses: bool

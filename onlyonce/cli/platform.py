@@ -61,7 +61,7 @@ def init(
 
 
 def _up() -> str:
-    """Return the command that starts a platform, to stand before another one; nothing if one is there."""
+    """Return the command that starts a platform, to put before another one; empty if a platform is up."""
     try:
         there(onlyonce_settings.database_url)
     except Refused:

@@ -152,7 +152,7 @@ def _spark_log(name: str | None = None) -> Path:
 
 @contextmanager
 def _to_file(path: Path) -> Iterator[Console]:
-    """Redirect standard error to this file, also for Spark's JVM, which inherits it; yield the terminal that it was."""
+    """Redirect standard error to this file, even for Spark's JVM, which inherits it; yield the terminal that it was."""
     sys.stderr.flush()
     terminal = os.dup(2)
     with path.open("ab") as file, os.fdopen(terminal, "w") as screen:
@@ -268,7 +268,7 @@ def gc(given: Any, words: list[str], as_json: bool) -> None:
     there(settings.database_url)
     if given.pipeline:
         declared(given.pipeline)
-    with progress("lets go what is kept long enough"):
+    with progress("deletes what has been kept long enough"):
         report = collector.main(words)
     give(report, as_json)
 

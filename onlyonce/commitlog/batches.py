@@ -41,7 +41,7 @@ COUNTED = pa.schema({
     "window_start": INSTANT, "window_end": INSTANT, "in_time": pa.int64(), "late": pa.int64(), "rejected": pa.int64(),
     "late_from": INSTANT, "late_to": INSTANT,
 })  # fmt: skip
-"""What a batch has met of each window. Only sessions have late_from and late_to; without windows all times are null."""
+"""The records that a batch met, by window. Only sessions have late_from and late_to; without windows times are null."""
 WRITTEN = pa.schema({"window_start": INSTANT, "window_end": INSTANT, "rows": pa.int64()})
 """How many rows a batch has written of each window."""
 
@@ -86,7 +86,7 @@ class Batches(Transactions):
         landed: Callable[[], bool] = lambda: False,
         sources: Collection[str] = (),
     ) -> Batch:
-        """Return the batch as the log fixes it: a new row, or the row that an earlier attempt left.
+        """Return the batch as the log stores it: a new row, or the row that an earlier attempt left.
 
         - `known`: the frontier to stamp; None takes the committed one.
         - `sources`: the sources of a pipeline that has several.
@@ -387,7 +387,7 @@ class WatermarkMarkers(Transactions):
     def begin(
         self, driver: Driver, kind: str, after: Frontier, progress: Progress | None = None
     ) -> tuple[int, str, Frontier]:
-        """Fix the content of a control row; return its number, kind and frontier. Finish an earlier attempt's row
+        """Store the content of a control row; return its number, kind and frontier. Finish an earlier attempt's row
         first.
 
         `progress` is how far each source has come, in a pipeline with several. Raise Superseded.

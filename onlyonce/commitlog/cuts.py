@@ -1,4 +1,4 @@
-"""What may leave `events` and the log: compacted versions, old records (`keep_events`), old batches (`keep_log`).
+"""Choose what to remove from `events` and the log: compacted versions, old records (`keep_events`) and old batches.
 docs/specification/compaction.md, docs/specification/log-retention.md.
 """
 

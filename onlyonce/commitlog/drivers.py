@@ -54,7 +54,7 @@ class DriverRuns(Transactions):
 
     @one_transaction
     def remove(self, keep_days: int) -> int:
-        """Remove the runs that began so long ago, and return their number."""
+        """Remove the runs that began more than `keep_days` days ago, and return their number."""
         return do(self.connection, "driver_runs", "remove", keep_days=keep_days)
 
 

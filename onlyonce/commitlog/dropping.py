@@ -127,7 +127,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Dropped:
-    """What the log has of a dropped pipeline, bounded run, or query."""
+    """The log's rows of a dropped pipeline, bounded run, or query."""
 
     instances: dict[str, int]
     query: str | None

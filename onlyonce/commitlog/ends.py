@@ -19,12 +19,12 @@ from onlyonce.core.batch import Batch, Outcome
 from onlyonce.database.connect import Scope, Transactions, ask, one_transaction
 
 SinkEnd = Callable[[Scope], None]
-"""What a sink does in the transaction that ends a batch: check that its units are in the platform's log."""
+"""The step of a sink in the transaction that ends a batch: check that its units are in the platform's log."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What a batch of an output has met.
+    """The (record, window) pairs that a batch of an output has met.
 
     counts    (record, window) pairs in time and late, by window (`batches.COUNTED`)
     rejected  the rejected pairs (`removals.REJECTED`); None if the output's declaration rejects none
@@ -38,7 +38,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class Windows:
-    """What a batch has written of windows (`batches.WRITTEN`), by output.
+    """The windows that a batch has written (`batches.WRITTEN`), by output.
 
     outputs  all outputs of the batch
     added    whether rows are added to those of the windows, or replace them
@@ -101,12 +101,12 @@ class OutputEnds(Transactions):
 
 
 Versions = dict[str, dict[str, Any]]
-"""What a batch row says about the table of each lookup, by the lookup's name (`onlyonce.lookups.seen`)."""
+"""The version of each lookup's table in a batch's row, by the lookup's name (`onlyonce.lookups.seen`)."""
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """The versions of lookups that a batch has fixed, and the declaration."""
+    """The versions of lookups that a batch's row stores, and the declaration."""
 
     batch_id: int
     state: str

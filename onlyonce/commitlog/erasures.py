@@ -88,7 +88,7 @@ class Erasures(Transactions):
 
     @one_transaction
     def begun(self, instance: str, condition: Condition) -> Erasure | None:
-        """Return the erasure that an earlier attempt has left. Raise Refused if it has another condition."""
+        """Return the erasure that an earlier attempt has left behind. Raise Refused if it has another condition."""
         rows = ask(self.connection, "erasures", "begun", instance=instance)
         if not rows:
             return None
@@ -299,7 +299,7 @@ class Erasures(Transactions):
 
     @one_transaction
     def forget_errors(self, errors: Sequence[str]) -> None:
-        """Replace these errors by a note, wherever the log keeps them. The doctor's last check goes as a whole."""
+        """Replace these errors by a note, wherever the log keeps them. The doctor's last check is deleted."""
         found = list(errors)
         do(self.connection, "erasures", "forget_alerts", errors=found)
         do(self.connection, "erasures", "forget_driver_runs", errors=found)

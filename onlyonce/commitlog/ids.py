@@ -105,7 +105,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class SeenWindow:
-    """What readers see of a window. `events_version`: the version that its backfill has read."""
+    """A window as readers see it. `events_version`: the version that its backfill has read."""
 
     window_start: datetime
     window_end: datetime

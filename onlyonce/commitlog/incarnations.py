@@ -204,8 +204,8 @@ def superseded(incarnation: str, epoch: int, now: int | None) -> Superseded:
     """Return the error of a driver that a newer driver has superseded (exit code 69)."""
     return Superseded(
         f"another run has taken over {incarnation}: this driver has epoch {epoch}, but epoch {now} is running",
-        data="its open transaction was rolled back; what it had committed before stays, and the newer driver goes "
-        "on from there",
+        data="its open transaction was rolled back; what it had committed before stays, and the newer driver "
+        "continues from there",
         hint="nothing to do; if both were meant, run them one after the other",
     )
 
@@ -400,7 +400,7 @@ class SourceBatches(Transactions):
 
 
 def source_batch_of_row(row: Any) -> SourceBatch | None:
-    """Return the source and progress that the batch's row has fixed; None if the pipeline has one source."""
+    """Return the source and progress that the batch's row stores; None if the pipeline has one source."""
     if row.source_progress is None:
         return None
     return SourceBatch(row.source_to[SOURCE], to_micros(row.ingestion_time), Progress.read(row.source_progress))

@@ -1,4 +1,4 @@
-"""Where a new incarnation of a query begins, what its last incarnation has left, and the transaction that begins it."""
+"""Where a new incarnation of a query begins, the units that its last one has left behind, and the begin itself."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class NewIncarnations(Transactions):
 
     @one_transaction
     def begun(self, incarnation: str) -> list[Begun]:
-        """Return the batch that an incarnation has left, if any."""
+        """Return the batch that an incarnation has left behind, if any."""
         return [
             Begun(row.batch_id, row.source_to)
             for row in ask(self.connection, "new_incarnations", "begun", incarnation=incarnation)
@@ -72,14 +72,14 @@ class NewIncarnations(Transactions):
 
     @one_transaction
     def left(self, driver: Driver, instance: str, query: str, batch_id: int) -> LeftUnits:
-        """Return the units that a begun batch has left, after fencing every older driver."""
+        """Return the units that a begun batch has left behind, after fencing every older driver."""
         there = Units(self.connection).of_batch(driver.incarnation, batch_id)
         there += Authorities(self.connection).units_elsewhere(driver, batch_id)
         return self._left(driver.incarnation, instance, query, batch_id, there)
 
     @one_transaction
     def left_so_far(self, incarnation: str, instance: str, query: str, batch_id: int) -> LeftUnits:
-        """Return the units that a begun batch has left so far, without a fence: an older driver may add more."""
+        """Return the units that a begun batch has left behind so far, without a fence: an older driver may add more."""
         there = Units(self.connection).of_batch(incarnation, batch_id)
         there += Authorities(self.connection).look(incarnation, batch_id)
         return self._left(incarnation, instance, query, batch_id, there)
@@ -141,7 +141,7 @@ class NewIncarnations(Transactions):
 
     @one_transaction
     def begin(self, instance: str, query: str, driver: Driver, asked: Start | None) -> str:
-        """Withdraw what the old incarnation has left, close it, and register the new one. Return the new incarnation.
+        """Withdraw the begun batches of the old incarnation, close it, and register a new one. Return the new one.
 
         The caller has fenced every driver that could still write for the old incarnation. Raise Superseded, or Refused
         if records are removed with which the new incarnation would begin.

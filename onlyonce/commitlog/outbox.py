@@ -147,7 +147,7 @@ class OutboxRows(Transactions):
 
     @one_transaction
     def throw_away(self, instance: str, incarnation: str) -> None:
-        """Remove the rows that killed attempts at a backfill have left.
+        """Remove the rows that killed attempts at a backfill have left behind.
 
         This runs in the transaction that begins the next attempt. Its epoch has fenced the earlier ones, so they can't
         add rows afterwards.

@@ -1,4 +1,4 @@
-"""What leaves the log and `events`: rejected records, removals of old records, and old rows of the log.
+"""The log's rows of rejected records and of removals of old records, and the removal of old rows of the log.
 
 A rejected (record, window) pair has one row, with the reason, next to the counts of its batch. The row has the record's
 id and the batch that has received it; its values stay in `events` alone. It belongs to the batch that met the record,
@@ -95,7 +95,7 @@ class Rejections(Transactions):
 
     @one_transaction
     def forget_before(self, instance: str, removal: int) -> None:
-        """Delete the rejections of records that a removal of old ones (keep_events) has removed from `events`."""
+        """Delete the rejections of records that removal number `removal` (keep_events) deleted from `events`."""
         do(self.connection, "rejected", "forget_before", instance=instance, number=removal)
 
 
@@ -103,9 +103,9 @@ class Rejections(Transactions):
 # docs/specification/removal.md.
 #
 # A removal is noted before a file is deleted. From then on nothing begins that needs its records. An incarnation, a
-# backfill and a release check and lock the note in the transaction in which they begin. What had begun earlier delays
-# the removal. The counts by batch and fate are noted before the commit to Delta, so the log knows at any moment what
-# the table may have.
+# backfill and a reprocessing check and lock the note in the transaction in which they begin. What had begun earlier
+# delays the removal. The counts by batch and fate are noted before the commit to Delta, so the log knows at any moment
+# what the table may have.
 
 
 Counts = Mapping[tuple[str, int, str], int]
@@ -132,7 +132,7 @@ class Removals(Transactions):
 
     @one_transaction
     def begun(self, instance: str) -> Removal | None:
-        """Return the removal that an earlier attempt has left."""
+        """Return the removal that an earlier attempt has left behind."""
         rows = ask(self.connection, "removals", "begun", instance=instance)
         return Removal(rows[0].number, to_micros(rows[0].before) or 0, rows[0].upto) if rows else None
 
@@ -295,7 +295,7 @@ class Removals(Transactions):
 
 
 AT_ONCE = 500
-"""Batches for each transaction: short locks, also on a log that was never cleaned."""
+"""Batches for each transaction: short locks, even on a log that was never cleaned."""
 FOLDED_AT_ONCE = 5000
 NOTED_AT_ONCE = 1000
 FOLDED_AFTER_HOURS = 24

@@ -53,7 +53,7 @@ class Reprocessings(Transactions):
 
     @one_transaction
     def begun(self, instance: str) -> Reprocessing | None:
-        """Return the reprocessing that an earlier attempt has left, if any."""
+        """Return the reprocessing that an earlier attempt has left behind, if any."""
         rows = ask(self.connection, "reprocess", "begun", instance=instance)
         if not rows:
             return None

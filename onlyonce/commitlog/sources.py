@@ -148,7 +148,7 @@ class FailedAttempts(Transactions):
 
     @one_transaction
     def refuse(self, driver: Driver, instance: str, batch_id: int, refused: Mapping[Place, str]) -> None:
-        """Fix which records a begun batch refuses. Withdraw its units, so that all of them are written again.
+        """Store which records a begun batch refuses. Withdraw its units, so that all of them are written again.
 
         Raise Superseded.
         """

@@ -462,7 +462,7 @@ class Authorities(Transactions):
                 "name",
                 data="nothing was written; the units and rows there are the other platform's",
                 hint="give the pipeline another name or its sink another database. If that platform is gone: its "
-                "rows, and what onlyonce_private has of the incarnation there, must go first",
+                "rows, and what onlyonce_private has of the incarnation there, must be deleted first",
             )
         Incarnations(self.connection).adopt(driver)
 

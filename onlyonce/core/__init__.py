@@ -2,7 +2,7 @@
 
 | module    | decides                                                                       |
 |-----------|-------------------------------------------------------------------------------|
-| batch     | what the log fixes of a batch, and what a replay must repeat                  |
+| batch     | what the log stores of a batch, and what a replay must repeat                 |
 | windows   | which windows hold an event time                                              |
 | frontier  | what is closed, what is late, which of several sources is idle                |
 | units     | what is committed together, and whether a replay is the same data             |

@@ -29,7 +29,7 @@ class Lag:
 
 @dataclass(frozen=True)
 class Unread:
-    """What a source said when it was asked last; None: not known. An answer is current for three intervals."""
+    """A source's last answer; None: not known. An answer is current for three intervals."""
 
     pipeline: str
     stage: str
@@ -78,7 +78,7 @@ MEANING = {
         "onlyonce doctor says whether a driver is running; onlyonce lag shows how much waits",
     ),
     "source away": (
-        "nothing is lost; it is not known how much input waits, and no run can read it until then",
+        "nothing is lost; it is not known how much input waits, and no run can read it until the source answers",
         "look at the source; onlyonce lag asks it again",
     ),
     "near horizon": (

@@ -1,4 +1,4 @@
-"""What a source has that no committed batch has read, and how answers about it are added up. Pure.
+"""Count a source's input that no committed batch has read, and add up the answers of several sources. Pure.
 
 A number that can't be known is None, never 0. `why` says why a value is None.
 """

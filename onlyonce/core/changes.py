@@ -38,7 +38,7 @@ def _plain(source: str) -> str:
 
 
 class Need(StrEnum):
-    """What a change needs before all its results come from the new declaration."""
+    """The step that a change needs before all its results come from the new declaration."""
 
     NOTHING = "nothing"
     BACKFILL = "a backfill"
@@ -48,7 +48,7 @@ class Need(StrEnum):
 
     @property
     def stops(self) -> bool:
-        """Return whether a run under the old incarnation would mix two declarations, or fail in Spark."""
+        """Return whether a run under the old incarnation would write rows of two declarations to one table, or fail."""
         return self in (Need.INCARNATION, Need.BOTH, Need.NAME)
 
 
@@ -169,7 +169,7 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     ),
     "processor": (
         Need.NOTHING,
-        "rows from now on are of the new processor, over the state that the old one has left; where that means "
+        "rows from now on are of the new processor, over the state that the old one has left behind; where that means "
         "something else now, change state_version",
     ),
     "window or none": (
@@ -182,7 +182,7 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     ),
     "upstream": (
         Need.BACKFILL,
-        "windows that close from now on are made of rows of the new function of an output before this one; those "
+        "windows that close from now on are made of rows of the new function of an upstream output; those "
         "written before are of the old",
     ),
     "target": (Need.BACKFILL, "the new target gets windows from now on; a backfill puts those closed before there too"),
@@ -243,7 +243,7 @@ def needing_a_name(found: Iterable[Change]) -> list[Change]:
 
 
 def check_goes_on(query: str, incarnation: str, found: list[Change], *, invalid_lost: int | None = None) -> None:
-    """Raise Refused if a run under the existing incarnation would mix two declarations.
+    """Raise Refused if a run under the existing incarnation would write rows of two declarations to one table.
 
     invalid_lost   how many invalid records are removed if the pipeline starts over under its name; None if it can't,
                    since it has kept something
@@ -266,7 +266,9 @@ def check_goes_on(query: str, incarnation: str, found: list[Change], *, invalid_
 
 
 def check_next_incarnation(incarnation: str, found: list[Change], *, invalid_lost: int | None = None) -> None:
-    """Raise Refused if even a new incarnation would mix two declarations: what is new needs another name.
+    """Raise Refused if the target would hold rows of both declarations even after a new incarnation.
+
+    Then the changed pipeline or output needs another name.
 
     `invalid_lost` as in `check_goes_on`.
     """
@@ -283,7 +285,7 @@ def _sentence(text: str) -> str:
 
 
 def mixes(change: Change) -> bool:
-    """Return whether results of before and after the change stand next to each other, though a run continues."""
+    """Return whether a run continues after this change, so that one table holds rows from before and after it."""
     return change.need is Need.BACKFILL or (change.query, change.part) in (
         ("receive", "record_id"),
         ("receive", "id_space"),

@@ -1,7 +1,7 @@
 """Find calls of Python's clock and of Python's random numbers in the text of a function. Pure.
 
-A record's value must not come from them: a batch that is tried again after a crash would get other rows. Spark's own
-expressions are found in the plan of a function instead (`core.unrepeatable`).
+A record's value must not come from them: a batch that is tried again after a crash would get different rows. Spark's
+own expressions are found in the plan of a function instead (`core.unrepeatable`).
 
 The text of one module is read, and no import is followed. Found are the calls in the function, and in the functions and
 classes of the same module that it names. Not found are calls by way of another module, `getattr` or a variable, and a

@@ -63,9 +63,9 @@ DIRECTIVES = {
     "a": _any(one[:3] for one in DAYS),
     "A": _any(DAYS),
 }
-"""What each directive matches. Names are English, in upper or lower case."""
+"""The pattern that each directive matches. Names are English, in upper or lower case."""
 LOOSE = {**dict.fromkeys("mdHIMS", "[0-9]{1,2}"), "f": "[0-9]{1,9}"}
-"""What a directive matches if no digit of another directive is next to it."""
+"""The pattern that a directive matches if no digit of another directive is next to it."""
 DIGITS = frozenset("YymdHIMSf")
 """Directives that match digits."""
 OF_CLOCK = frozenset("HIpMSfz")
@@ -421,7 +421,7 @@ def structure(fields: Mapping[str, Convert]) -> Convert:
 def formatted(kind: str, form: str) -> Convert:
     """The form that `formats` of the declaration names for a column, and all forms that the type takes anyway.
 
-    `epoch_s`, `epoch_ms`, `epoch_us`, `epoch_ns`: a number, also within a JSON string, is that count since 1970. A
+    `epoch_s`, `epoch_ms`, `epoch_us`, `epoch_ns`: a number, even within a JSON string, is that count since 1970. A
     pattern such as `%d/%m/%Y %H:%M`: a string, or a number as it is written, is a time in this pattern, and a number
     has no other meaning. `%m`, `%d`, `%H`, `%I`, `%M` and `%S` take one digit or two, and `%f` one to nine, unless
     digits of another directive are next to it; `%y` is 1969 to 2068; names are English; without `%z` it is UTC."""

@@ -20,7 +20,7 @@ from onlyonce.core import stored_names
 from onlyonce.core.errors import Retryable
 
 Guarantee = Literal["exactly_once", "at_least_once"]
-"""What a target of whole units promises; the conformance suite tests it."""
+"""The guarantee that a target of whole units promises; the conformance suite tests it."""
 Verdict = Literal["delivered", "not now", "unknown", "no", "invalid"]
 NOT_NOW = {408, 409, 425, 429}
 """The endpoint took nothing, and a later attempt may pass. 409: an earlier attempt of this key is still running."""

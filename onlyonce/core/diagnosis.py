@@ -99,7 +99,7 @@ def views_missing(missing: Iterable[str]) -> Finding:
     """Return the finding of a database that lacks tables, or has the views of another version."""
     return Finding(
         "missing views", "PostgreSQL", f"the database lacks: {', '.join(missing)}",
-        "none; the next run makes them, and until then this can't look further", Repair(FIX, "migrate"),
+        "none; the next run makes them, and without them this can't look further", Repair(FIX, "migrate"),
     )  # fmt: skip
 
 
@@ -186,10 +186,10 @@ def _ahead(row: InputAhead) -> Finding:
         "clock was wrong"
     )
     data = (
-        "nothing is lost or doubled; until then no id is removed, no idle source is passed over, and `max_ahead` "
-        "accepts later event times. The repair lets what is registered count as arrived now: the ids of these batches "
-        "stay in the catalog until then; ids that were removed stay removed, and a watermark that an accepted event "
-        "time has moved does not move back"
+        "nothing is lost or doubled; until the clock catches up no id is removed, no idle source is passed over, and "
+        "`max_ahead` accepts later event times. The repair lets what is registered count as arrived now: the ids of "
+        "these batches stay in the catalog until the clock catches up; ids that were removed stay removed, and a "
+        "watermark that an accepted event time has moved does not move back"
     )
     return Finding("ingestion time ahead", name, what, data, Repair(f"{FIX} --yes", "arrivals", (name,), for_good=True))
 
@@ -198,7 +198,9 @@ def _unread(row: UnreadInput) -> Finding | None:
     where, name = f"{row.pipeline}/{row.stage}", row.pipeline
     if row.no_answer is not None:
         what = f"the source of {where} did not answer: {row.no_answer}"
-        data = "nothing is lost; it is not known how much of its input is unread, and no run can read it until then"
+        data = (
+            "nothing is lost; it is not known how much of its input is unread, and no run can read it until it answers"
+        )
         return Finding("source away", where, what, data, Repair(f"when it answers again: onlyonce run {name}"))
     if row.waiting_seconds <= row.bound_seconds:
         return None
@@ -241,7 +243,7 @@ def _files(row: WaitingFiles) -> Finding:
         f"{row.files} file(s) of {where} in {row.place} wait for their final names, the first for "
         f"{_long(row.waiting_seconds)}"
     )
-    data = "nothing is lost; their batches are committed, and readers of the files lack these rows until then"
+    data = "nothing is lost; their batches are committed, and readers lack these rows until the files have their names"
     name = row.pipeline
     return Finding(
         "files without final names", where, what, data, Repair(f"onlyonce finalize {name}", "finalize", (name,))
@@ -282,7 +284,7 @@ def _held(row: OpenSubscription, declared: Collection[str]) -> Finding:
         f"{_long(row.held_seconds)}"
     )
     data = (
-        "nothing is lost or doubled: they may come again, so no record id seen since then is collected, and the "
+        "nothing is lost or doubled: they may come again, so no record id seen since the pull is removed, and the "
         f"catalog of {row.pipeline} grows"
     )
     ends = f"{row.lapses_at:%Y-%m-%dT%H:%M:%SZ}"
@@ -531,7 +533,7 @@ def _half_written(query: LiveQuery) -> str:
         )
     return (
         "a reader of a PostgreSQL sink sees these rows before the rest of their batch; a replay compares the units and "
-        "goes on, so none is there twice"
+        "continues, so none is there twice"
     )
 
 
@@ -631,8 +633,8 @@ def _functions(seen: Evidence) -> Iterator[Finding]:
     for pipeline, error in seen.functions.items():
         if error.what not in known:
             data = (
-                f"no run of {pipeline} begins, so what comes is in no result until then; what is committed stays as it "
-                "is"
+                f"no run of {pipeline} begins, so new records are in no result until one can; what is committed stays "
+                "as it is"
             )
             yield Finding("refused function", pipeline, error.what, data, Repair(error.hint))
 

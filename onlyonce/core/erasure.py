@@ -30,7 +30,7 @@ class Left:
 
     place  its path, table or name
     found  how many parts of it the search found, or why the search does not read it
-    goes   when the values are gone, or what to do to remove them
+    goes   when the values will be deleted, or what to do to remove them
     """
 
     place: str
@@ -60,7 +60,7 @@ KEPT = {
     "abfss": "soft delete and versions keep them for as long as the account says; an upload that was not ended goes "
     "after a week",
 }
-"""What a store keeps of deleted or replaced objects, by the scheme of its URL."""
+"""Versions that a store keeps of deleted or replaced objects, by the scheme of its URL."""
 KEPT_BY_S3 = (
     "if the bucket keeps versions, a lifecycle rule removes the old ones (NoncurrentVersionExpiration); one "
     "with AbortIncompleteMultipartUpload removes such uploads"

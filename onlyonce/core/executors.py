@@ -13,7 +13,7 @@ from onlyonce.core.errors import Retryable
 
 @dataclass(frozen=True)
 class ClusterState:
-    """What the driver sees of its cluster.
+    """The driver's view of its cluster.
 
     jobs        how many of Spark's jobs run or wait
     registered  False only if a standalone master does not know the application
@@ -26,7 +26,7 @@ class ClusterState:
 
 @dataclass(frozen=True)
 class Watched:
-    """What the driver has seen so far.
+    """The driver's observations so far.
 
     had_executors  whether it had executors at any time
     lost_since     since when it works without any, in seconds of a monotonic clock; None: it does not

@@ -33,7 +33,7 @@ _SEED = re.compile(r"\(-?\d{12,}\)")
 _OF_DATA = re.compile(r"SQLSTATE: 22\w{3}")
 """SQLSTATE class 22 of the SQL standard: a value that an expression can't take."""
 _ASKS_FOR_ROWS = "Queries with streaming sources must be executed with writeStream.start"
-"""What Spark says of an action, such as `collect()`, on the records of a stream."""
+"""Spark's error for an action, such as `collect()`, on the records of a stream."""
 FIX = "fix the function; a retry gives the same error"
 
 
@@ -50,7 +50,7 @@ def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: 
     if unrepeatable := _UNREPEATABLE.search(text):
         return Refused(
             f"{where}{whose} uses {_SEED.sub('()', unrepeatable[1])}, whose value differs at each run",
-            data="nothing was written; a batch that is run again after a crash would write other rows",
+            data="nothing was written; a batch that is run again after a crash would write different rows",
             hint="use a value of the record, such as a hash of its id. Or make a column of the random value first "
             "(withColumn): the output's rows are then stored before they are written (stable_input)",
         )
@@ -71,7 +71,7 @@ def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: 
         )
     close = near(missing, known, 0.4) or next(iter(known), None)
     return Refused(
-        f"{where}{whose} asks for the column {missing!r}, which is not there",
+        f"{where}{whose} asks for the column {missing!r}, which does not exist",
         data=data,
         hint=f"{did_you_mean(close)}choose one of: {', '.join(known)}",
     )
@@ -182,7 +182,7 @@ def store_refused(where: str, code: str | None) -> Refused:
     """Return the error of a store that denies access, or has no such bucket."""
     if code in NO_BUCKET:
         return Refused(
-            f"the bucket of {where} is not there",
+            f"the bucket of {where} does not exist",
             data="nothing was written that is not whole",
             hint="make the bucket, or correct its name, or what leads there (of S3 AWS_REGION and AWS_ENDPOINT_URL)",
         )

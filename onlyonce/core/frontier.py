@@ -1,8 +1,8 @@
 """The frontier: how far event time had come before a batch, for one source or several, and what it closes. Pure.
 
-`closed_until` is the only rule of watermark delay. The stream, `onlyonce late` and a backfill all use it, either from
-this module or as the same expression in Spark (`onlyonce/outputs/windows.py`). A test holds the two equal.
-Times are whole microseconds since 1970, UTC.
+`closed_until` alone decides what is closed, and so which records are late. The stream, `onlyonce late` and a backfill
+all use it, either from this module or as the same expression in Spark (`onlyonce/outputs/windows.py`). A test holds the
+two equal. Times are whole microseconds since 1970, UTC.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ MILLI: Micros = 1000
 
 @dataclass(frozen=True)
 class Frontier:
-    """What the committed batches and watermark markers say of event time. None of these times ever moves back.
+    """Event time according to the committed batches and watermark markers. None of these times ever moves back.
 
-    max_event_time         the largest event time that committed batches have kept; the max event time: the largest that
-                           committed batches have kept
+    max_event_time         the largest event time that committed batches have kept
     ended                  the max event time when the input was last declared ended
     silent_max_event_time  the max event time at the last watermark marker by silence
     silent_clock  its bound: the clock then, less the idle time

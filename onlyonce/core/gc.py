@@ -58,7 +58,7 @@ class NearHorizon:
 
 @dataclass(frozen=True)
 class Known:
-    """What the log knows of one instance, in numbers of buckets.
+    """The log's state of one instance, in numbers of buckets.
 
     floor            the stored floor
     committed        the buckets of committed receive batches; those below the floor may be left out

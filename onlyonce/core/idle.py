@@ -53,7 +53,7 @@ class QueryFacts:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a pipeline's log says before a run.
+    """The state of a pipeline's log before a run.
 
     queries       receive and each output that reads `events`
     marker_begun  whether a watermark marker is begun and not committed

@@ -1,4 +1,4 @@
-"""Recognise plain lines by regular expressions. A plain line is a flat JSON object of declared keys. Pure.
+"""Recognise lines for the fast JSON path by regular expressions: flat JSON objects of declared keys. Pure.
 
 `exact` matches lines that Arrow reads as the conversion table does (`core/conversions.py`). It exists if all
 declared types have an exact form. RE2, which runs it, needs time in proportion to the line for any expression.

@@ -34,7 +34,7 @@ QUOTED, BARE = r'"[^"]*+(?:""[^"]*+)*+"', r'[^",\r\n]*+'
 """A field of CSV. Without quotes it has no quote, comma, carriage return or line feed within."""
 FIELD = re.compile(rf"({QUOTED})(,|\Z)|({BARE})(,|\Z)")
 DELIMITERS = (",", ";", "\t", "|")
-"""What may separate the values of CSV. All are read by the grammar of commas, with commas and delimiters swapped."""
+"""The delimiters of CSV. All are read by the grammar of commas, with commas and delimiters swapped."""
 SWAPS = {one: str.maketrans(f"{one},", f",{one}") for one in DELIMITERS}
 NO_OBJECT = "the line is no JSON object of the declared types"
 PARQUET = "PAR1"

@@ -19,9 +19,9 @@ def did_you_mean(found: str | None) -> str:
 
 
 def choose(name: str, known: Collection[str], similarity: float = 0.6) -> str:
-    """Return the hint for a name that is not known: the most similar one, and all that there are.
+    """Return the hint for a name that is not known: the most similar known name, and the list of all known names.
 
-    Of a long list only the similar names are there, if one is.
+    If the list is long and some names are similar, list only these.
     """
     found = near(name, known, similarity)
     if found and len(known) > _MOST_LISTED:

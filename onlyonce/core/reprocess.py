@@ -65,7 +65,7 @@ def sets(
 def chosen(
     found: Iterable[RowSet], reprocessed: Iterable[tuple[str, int, str, str]], batch: int | None, reason: str | None
 ) -> list[RowSet]:
-    """Return the requested sets that were not released: of one batch, with a string in their reason, or all."""
+    """Return the requested sets that were not reprocessed: of one batch, with a string in their reason, or all."""
     gone = set(reprocessed)
     return [
         one

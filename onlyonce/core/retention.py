@@ -140,7 +140,7 @@ class Hold:
 
 @dataclass(frozen=True)
 class Decision:
-    """What is removed: records from before an event time, of the commits up to a version.
+    """The records to remove: records from before an event time, of the commits up to a version.
 
     `held_by` names what keeps more records than `keep_events` requires.
     """

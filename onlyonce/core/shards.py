@@ -45,7 +45,10 @@ class Shard:
 
 @dataclass(frozen=True)
 class Written:
-    """A file that an attempt has written under a temporary name. `name` is its final name, except the pane."""
+    """A file that an attempt has written under a temporary name.
+
+    `name` is its final name with the placeholder `{pane}`, which is replaced by the pane's number.
+    """
 
     window_start: datetime | None
     window_end: datetime | None
@@ -105,7 +108,7 @@ class Temporary:
 
 @dataclass(frozen=True)
 class Standing:
-    """What the log has of a temporary file, read in one query after the file was seen.
+    """The log's rows of a temporary file, read in one query after the file was seen.
 
     winner     it is recorded as the file that counts, and its batch is begun or committed
     settled    its unit or batch is committed, so that no other attempt can win any more
@@ -181,7 +184,7 @@ def check_length(naming: str, output: str, prefix: str, extension: str) -> None:
 
 
 def name(naming: str, prefix: str, extension: str, shard: Shard) -> str:
-    """Return the final name of a shard, except its pane."""
+    """Return the final name of a shard, with the placeholder `{pane}`."""
     return naming.format(
         prefix=prefix, ext=extension, pane=PANE, shard=f"{shard.shard:05}", shards=f"{shard.shards:05}",
         window_start=_time(shard.window_start), window_end=_time(shard.window_end),

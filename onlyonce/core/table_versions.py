@@ -20,7 +20,7 @@ CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version
 CHANGE_COLUMNS = {CHANGE_TYPE: "string", COMMIT_VERSION: "bigint", COMMIT_TIMESTAMP: "timestamp"}
 """The columns of the change data feed, with their types in Spark's DDL."""
 INSERT, DELETE, BY_ROW = "insert", "delete", ""
-"""What happened to all rows of a file; BY_ROW: the file has it for each row."""
+"""The change that happened to all rows of a file; BY_ROW: the file has it for each row."""
 FEED = "delta.enableChangeDataFeed"
 Actions = Sequence[Mapping[str, Any]]
 

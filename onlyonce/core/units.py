@@ -66,7 +66,7 @@ class FloatSum:
 
 @dataclass(frozen=True)
 class Content:
-    """What a unit holds, independent of order: the number of rows, a hash over the exact columns, sums of the floats.
+    """The content of a unit in any order: the number of rows, a hash over the exact columns, sums of the floats.
 
     A sum of doubles depends in its last digits on the order of its terms. So floats are compared with a relative
     tolerance, all other columns exactly. `floats`: by the path of a column, or of a float inside a nested one.
@@ -98,7 +98,7 @@ class Counts:
 def compare(unit: UnitId, there: Content, meant: Content) -> None:
     """Raise InvariantBroken if a replay's content differs from its committed unit.
 
-    So a function that gives other rows for the same input is stopped, by the hash of its rows.
+    So a function that gives different rows for the same input is stopped, by the hash of its rows.
     """
     if there.same_as(meant):
         return

@@ -111,7 +111,7 @@ def because(declared: bool | None, found: Iterable[Found], *, exactly_once: bool
 
 
 COSTS = "each batch is written and read once more; run again it has the same values, a backfill may give others"
-"""What staging costs and gives, in the table of staged outputs."""
+"""The cost and effect of staging, in the table of staged outputs."""
 
 
 def staged_rows(

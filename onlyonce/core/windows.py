@@ -123,7 +123,7 @@ class Fixed:
         return micros(wall.replace(tzinfo=zoneinfo.ZoneInfo(self.timezone)) - _EPOCH)
 
     def _by_wall_clock(self, time: Micros) -> tuple[Micros, Micros]:
-        """Return the window that holds `time`, also when daylight saving time (DST) begins or ends within it."""
+        """Return the window that holds `time`, even when daylight saving time (DST) begins or ends within it."""
         local = (_EPOCH + timedelta(microseconds=time)).astimezone(zoneinfo.ZoneInfo(self.timezone))
         number = (local.replace(tzinfo=None) - self.offset - _WALL_EPOCH) // self.size
         # The clock's reading alone does not decide. A clock that is set back over a start repeats the window before. A

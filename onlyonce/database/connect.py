@@ -344,13 +344,13 @@ def transaction(database: Database) -> Iterator[Connection]:
             if is_answer(error):
                 raise Refused(
                     f"the database has refused to commit: {first_line(error)}",
-                    data="the transaction was rolled back; nothing of it is there",
+                    data="the transaction was rolled back; nothing of it is stored",
                     hint="correct the rows that the constraint or trigger rejects, or change the constraint or "
                     "trigger; then run the same command again",
                 ) from error
             raise CommitStateUnknown(
                 f"the database's answer to a COMMIT was lost: {first_line(error)}",
-                data="the transaction is either whole in the log or not there at all",
+                data="the transaction is either whole in the log or not in it at all",
                 hint="the platform reads the log and decides; if this error reaches you, run the same command again",
             ) from error
 

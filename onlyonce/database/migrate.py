@@ -86,7 +86,7 @@ def _apply(connection: Connection, parts: list[str], *, with_views: bool) -> lis
     statements.refuse_other_format(statements.format_of_database(connection), "the database")
     _make_formats(connection)
     _lock_formats(connection)
-    statements.refuse_other_format(statements.format_of_database(connection), "the database")  # made since then
+    statements.refuse_other_format(statements.format_of_database(connection), "the database")  # made in between
     made = _made(connection)
     new = [part for part in parts if part not in made]
     for part in new:

@@ -193,7 +193,7 @@ def planned_once(frame: DataFrame) -> DataFrame:
 
 
 def frame_of_local_rows(frame: DataFrame) -> DataFrame:
-    """Return the frame, planned once with one partition after each exchange, if all its rows come from the driver.
+    """Plan the frame without adaptive execution and with one shuffle partition, if all its rows come from the driver.
 
     Such rows are few. Return any other frame as it is, since the number of its rows is unknown.
     """

@@ -57,7 +57,7 @@ def is_unsaid(master: str, partitions: str | None) -> bool:
 def unsaid(output: str) -> Refused:
     """Return the error raised before the first batch of such an output. Pure."""
     return Refused(
-        f"nothing says in how many partitions the state of {output} is kept, and its first batch would fix Spark's "
+        f"nothing says in how many partitions the state of {output} is kept, and its first batch would keep Spark's "
         "200 for its incarnation",
         data="the output has not begun; what was received stays",
         hint="say how many cores it may have: spark.cores.max on spark://, else spark.executor.instances and "

@@ -259,9 +259,7 @@ def hold_schedules(pipeline: str, *, held: bool, api: AirflowApi | None = None) 
         for name in mine:
             session.unpause(name, paused=held)
         rows = [
-            {"dag": name, "run": run, "its task": "goes on to its end"}
-            for name in mine
-            for run in session.running(name)
+            {"dag": name, "run": run, "its task": "runs to its end"} for name in mine for run in session.running(name)
         ]
     facts = {"schedules": "held" if held else "run", "dags": ", ".join(mine)}
     shown = {"in progress": rows} if rows and held else {}
@@ -315,7 +313,7 @@ def stop_runs(
         if time.monotonic() - begun > patience_seconds:
             raise Retryable(
                 f"{pipeline} is still running after {patience_seconds:.0f} s: {'; '.join(working)}",
-                data="it was not killed, and goes on to its end; "
+                data="it was not killed, and runs to its end; "
                 + ("its schedules are held" if held else "no schedule was held"),
                 hint="run the same command again to keep waiting; `onlyonce resume` lets the schedules continue",
             )

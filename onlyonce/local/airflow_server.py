@@ -190,7 +190,7 @@ def without_effect() -> list[str]:
 
 
 def _secrets(airflow_home: Path) -> dict[str, str]:
-    # Fixed, so that the next process reads what one process signs, also after a restart.
+    # Fixed, so that the next process reads what one process signs, even after a restart.
     made = processes.read_or_make_secret(airflow_home / "secrets.json", _new_secrets)
     return {
         "AIRFLOW__CORE__FERNET_KEY": made["fernet"],

@@ -198,7 +198,7 @@ class Watched:
 def main(*, leave: bool) -> int:
     """Run the demo, and with `leave` stop the platform at its end; return the exit code.
 
-    Ctrl-C and SIGTERM stop the platform, also in the middle of a run. Raise OnlyonceError if a run fails, after the
+    Ctrl-C and SIGTERM stop the platform, even in the middle of a run. Raise OnlyonceError if a run fails, after the
     last lines of its task's log.
     """
     out = console.console()
@@ -244,7 +244,7 @@ def _show_all(out: Console) -> platform.Login:
 def _feed(out: Console) -> dict[str, int]:
     """Put the data into the inboxes and return how many lines each inbox has.
 
-    Call it before the platform is up, so that no scheduled run reads a part: watermark delay depends on how the files
+    Call it before the platform is up, so that no scheduled run reads a part: how many are late depends on how the files
     are cut into batches.
     """
     lines = {}
@@ -343,7 +343,7 @@ def _check(api: AirflowApi, one: Watched, out: Console) -> None:
         out.print("\n".join(text.splitlines()[-_LOG_LINES:]), markup=False, soft_wrap=True)
     raise OnlyonceError(
         f"The run {one.run_id} of {one.dag_id} failed; the lines above say why",
-        data="what it committed stays; what it did not commit is not there at all",
+        data="what it committed stays; what it did not commit left nothing behind",
         hint="fix what the lines name, then run the same command again",
     )
 

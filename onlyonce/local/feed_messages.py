@@ -1,6 +1,6 @@
 """Publish a data set to Pub/Sub or Kafka: messages in arrival order, mixed with re-deliveries.
 
-The arguments fix which records are sent, in which order and how often, as for files (`onlyonce.local.feed`). A
+The arguments determine which records are sent, in which order and how often, as for files (`onlyonce.local.feed`). A
 re-delivery in Pub/Sub is a new message with the same attribute, as from a publisher that sends twice. A pipeline that
 identifies records by the message id takes it for another record.
 """
@@ -32,7 +32,7 @@ ANSWER_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class SentMessages:
-    """What a feed has sent: `messages`, of them `distinct` records, and `duplicates` re-deliveries."""
+    """The messages that a feed has sent: `messages`, of them `distinct` records, and `duplicates` re-deliveries."""
 
     topic: str
     messages: int

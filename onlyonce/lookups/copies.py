@@ -126,7 +126,7 @@ class _Folder:
             self.versions.setdefault(version, set()).add(kind)
 
     def old(self, since: float) -> set[Named]:
-        """Return the versions that no driver has found since then, except the last one."""
+        """Return the versions that no driver has found since `since`, except the last one."""
         last = max((version for version, kinds in self.versions.items() if "parquet" in kinds), default=None)
         return {version for version in self.versions if version != last and not self._found(version, since)}
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Version = dict[str, Any]
-"""What a batch row says about one table, in `version` and `table`.
+"""The version of one table in a batch's row, in `version` and `table`.
 
 For Delta these are the version's number and the id that the table was made with. For PostgreSQL they are the number of
 a copy and the hash of its content.
@@ -24,7 +24,7 @@ Versions = dict[str, Version]
 
 @dataclass(frozen=True)
 class Seen:
-    """Tables by the lookup's name: their versions as stored in a batch row, and as DataFrames."""
+    """For each lookup name, the table's version as stored in the batch's row, and the table's DataFrame."""
 
     versions: Versions = field(default_factory=dict)
     frames: Mapping[str, DataFrame] = field(default_factory=dict)

@@ -105,7 +105,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Compacted:
-    """What was done with a table, or would be. `log_files`: how many files of its log were removed."""
+    """The result of compacting a table, or in a dry run what it would be. `log_files`: the removed files of its log."""
 
     pipeline: str
     table: str
@@ -218,7 +218,7 @@ INSTANT = pa.timestamp("us", "UTC")
 
 @dataclass(frozen=True)
 class Found:
-    """What a removal would take now."""
+    """The records that a removal would remove now."""
 
     cuts: list[Cut]
     gone: Gone
@@ -231,7 +231,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Retained:
-    """What was removed of `events`, or would be, and the time from which all records are still present.
+    """The records removed from `events`, or to remove, and the time from which all records are still present.
 
     `counts`: rows by fate.
     """
@@ -353,7 +353,7 @@ def _retained(pipeline: Pipeline, kept_from: int, found: Found, decision: Decisi
 
 @dataclass(frozen=True)
 class LogCut:
-    """What was cut off a log, or would be, and the moment from which it is complete. `incarnations`: of how many
+    """The rows cut off a log, or to cut off, and the moment from which it is complete. `incarnations`: of how many
     incarnations.
     """
 

@@ -404,7 +404,7 @@ SECOND_LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Platform:
-    """What the doctor checks. `only`: the pipeline whose findings were asked for; None: of all."""
+    """The objects that the doctor checks. `only`: the pipeline whose findings were asked for; None: of all."""
 
     database: Database
     pipelines: dict[str, Pipeline]
@@ -501,7 +501,7 @@ def _look(platform: Platform) -> list[Finding]:
 
 
 def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
-    """Gather all evidence. Read the tables before the log: a batch in a table was begun in the log before."""
+    """Gather all evidence. Read the tables before the log, which notes each batch before a table has it."""
     database, pipelines = platform.database, platform.pipelines
     with Health.once(database) as health:
         known, instances = health.queries(), dict(Collector(health.scope).instances())

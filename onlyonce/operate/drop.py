@@ -93,7 +93,7 @@ def _is_declared(pipeline: Pipeline | None, output: str | None) -> bool:
 
 def _refuse(found: Dropped, asked: Namespace) -> None:
     if asked.output == "receive":
-        raise Refused("receive is not an output; it goes with its pipeline", hint=f"onlyonce drop {asked.name}")
+        raise Refused("receive is not an output; it is dropped with its pipeline", hint=f"onlyonce drop {asked.name}")
     if found.at_work:
         raise Retryable(
             f"a driver of {found.at_work[0]} is running",

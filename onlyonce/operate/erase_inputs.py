@@ -105,7 +105,7 @@ def _constant(made: str) -> str | None:
 MARK = "forget"
 SPACES = b" " * 256
 SPACES_AND_QUOTES = SPACES[:34] + b'"' + SPACES[35:]
-"""What replaces each byte."""
+"""The replacement of each byte."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def left_in_files(pipeline: Pipeline, condition: Condition) -> Iterator[Left]:
             yield Left(
                 f"rows of the table {source.source.where}",
                 NOT_SEARCHED,
-                "delete them there, then VACUUM: its change data and old versions have them until then",
+                "delete them there, then VACUUM: its change data and old versions have them until the VACUUM",
             )
         if source.source.is_own:
             yield Left("what the reader of the source reads from", NOT_SEARCHED, "delete them there")

@@ -57,7 +57,7 @@ FOUND = [OO_KIND, OO_HIGH, OO_LOW, OO_EVENT_TIME, OO_INCARNATION, OO_BATCH]
 
 @dataclass(frozen=True)
 class Records:
-    """What `events` has of the records to erase.
+    """The rows of `events` with the records to erase.
 
     fates     rows by fate
     ids       (high, low) of kept records

@@ -99,7 +99,7 @@ UNKNOWN = (
     ),
     Left("copies that people have made", f"{NOT_SEARCHED}: onlyonce does not know of them", "delete them"),
 )
-"""What may have a value in every installation. The receipt says in one line each why it can't know."""
+"""Places that may have a value in every installation. The receipt says in one line each why it can't know."""
 
 
 def unsearched_places(

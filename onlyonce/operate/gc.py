@@ -190,7 +190,7 @@ def _move(move: Move) -> str | None:
 def _uploaded(move: Move) -> bool:
     """Put a file into a store; return whether the store has its content and the file is unchanged.
 
-    The content is read into memory. An object with other content is never overwritten.
+    The content is read into memory. An object with different content is never overwritten.
     """
     done = stores.of(move.target).put_new(move.target, move.source.read_bytes())
     passing("archive-after-second-name")

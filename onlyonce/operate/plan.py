@@ -214,7 +214,7 @@ FOR_EVER = "for ever"
 
 @dataclass(frozen=True)
 class Plan:
-    """What has changed in a pipeline, and what it needs.
+    """The changes of a pipeline, and the steps that they need.
 
     found          the changes
     todo           the steps, in order

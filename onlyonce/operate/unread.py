@@ -133,7 +133,7 @@ def _is_length(column: str, value: Any) -> bool:
 def of_pipelines(
     runs: Sequence[Row], taken_in: Sequence[Mapping[str, Any]], pipelines: Mapping[str, Pipeline], not_loaded: str
 ) -> list[Row]:
-    """Return the rows of the query `status` with the unread input of each pipeline, also of one that has not run.
+    """Return the rows of the query `status` with the unread input of each pipeline, including one that has not run.
 
     `not_loaded`: as `with_backlog` takes it.
     """

@@ -7,7 +7,7 @@ Spark alone would not do:
 - With a state, Spark returns a window's rows one batch after the one that closes the window.
 
 So the stream of such an output carries only the frontier. The batch that closes a window reads all its rows at once.
-The versions of `events` that the batch has read fix these rows, so a replay reads the same rows. In this order:
+The versions of `events` that the batch has read determine these rows, so a replay reads the same rows. In this order:
 
 1. `closing_ends` returns between which two times the ends of the closing windows are.
 2. `_met_by` asks the log which batches of receive have records of these windows. Then only their files are read.
@@ -66,10 +66,9 @@ def read_closing_rows(
     closing    the ends of the windows: later than the first time and not later than the second, in microseconds
 
     The driver reads the records without a Spark job. For few records a job costs more than reading them, and Spark
-    would compile its plan again for each batch, since the plan contains the windows' bounds. Watermark delay is decided
-    by
-    `left_out.judged_rows`, which agrees with Spark's expressions (`windows.is_late`). So a replay may read the other
-    way.
+    would compile its plan again for each batch, since the plan contains the windows' bounds.
+    `left_out.judged_rows` decides which records are late, by the same rule as Spark's expression (`windows.is_late`).
+    So a replay may read the other way.
 
     Spark must read nested types, windows of a chain, compacted batches, and more bytes than the driver holds. A file's
     footer has the bytes of its rows, so the driver reads no rows that it can't hold.

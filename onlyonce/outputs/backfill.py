@@ -244,7 +244,7 @@ def _include_late(
 
     context, left = _context(database, pipeline, asked), []
     for output in outputs:
-        # Queried again: what is made from the output before was recomputed with it.
+        # Queried again: the outputs made from an upstream output were recomputed with it.
         for late in events.late_spans(database, pipeline, pipeline.name, output, span):
             try:
                 check(database, pipeline, output, late)

@@ -111,14 +111,14 @@ def starts_in(column: Any, span: Span) -> Any:
     return (column >= F.timestamp_micros(F.lit(span.start))) & (column < F.timestamp_micros(F.lit(span.stop)))
 
 
-# Windows of a chain: which records come through the outputs before. docs/specification/backfill-computation.md.
+# Windows of a chain: which records come through the upstream outputs. docs/specification/backfill-computation.md.
 #
-# If an output before leaves late records out, it has them only in the windows into which a backfill has put them. The
+# If an upstream output leaves late records out, it has them only in the windows into which a backfill has put them. The
 # log has these windows and their versions of `events`.
 
 
 def comes_through(context: RunContext, root: Output, span: Span) -> Column:
-    """Return whether a record is in the present rows of all outputs before in the chain.
+    """Return whether a record is in the present rows of all upstream outputs in the chain.
 
     It is in an output's rows if it was in time there, or if a backfill has put it in.
     """

@@ -1,4 +1,4 @@
-"""What an output reads of `events`: by the stream, in parts of a bounded size, and by a backfill of late records.
+"""Read `events` for an output: by the stream, in parts of a bounded size, and by a backfill of late records.
 
 It also finds the windows that an earlier incarnation has made final, and the outputs that are made from a backfill's
 windows.
@@ -96,7 +96,7 @@ def late_spans(
 ) -> list[Span]:
     """Return the spans that a backfill recomputes to include late records: one span for each run of touching windows.
 
-    A window of a chain waits until the outputs before it have included their late records. `within`: only windows that
+    A window of a chain waits until its upstream outputs have included their late records. `within`: only windows that
     start in this span.
     """
     late = [window for window in late_windows(database, instance, root) if within is None or within.holds(window[0])]
@@ -238,7 +238,7 @@ def not_written(context: RunContext, query: Query, root: Output, result: DataFra
 # the step. Its control row is the frontier of its last version, by the log.
 #
 # The last step has the files that are left, and what has come since. It is the query with its own trigger, without the
-# rows of the parts. So Spark continues from it, also with a batch without rows for the windows that have ended.
+# rows of the parts. So Spark continues from it, even with a batch without rows for the windows that have ended.
 #
 # A part's position in the log (`source_to`) is the stream's position between these two commits. So the log always shows
 # whole commits as read by an output, and a repeated batch reads what the log says. If Spark has planned a part that the
@@ -406,7 +406,7 @@ def _files(context: RunContext, offset: Offset | None) -> list[rewrite.File]:
 
 # The backlog of an output is read in batches of a bounded size. docs/specification/outputs.md.
 #
-# Delta ends a batch after a number of files, also in the middle of a commit, and the number is fixed while a query
+# Delta ends a batch after a number of files, even in the middle of a commit, and the number is fixed while a query
 # runs. So if more than one batch's size waits, the waiting commits are counted. The query is started for one batch with
 # exactly the files of the commits that fit. The next batch is planned by another start, with its own number. Once the
 # rest fits, the query continues with its trigger.

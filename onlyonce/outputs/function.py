@@ -50,7 +50,7 @@ CODE_ERRORS = (
     TypeError,
     ValueError,
 )
-"""What a function with wrong code raises while it builds its plan. Calling it again raises the same."""
+"""The errors that a function with wrong code raises while it builds its plan. Calling it again raises the same."""
 
 
 # PySpark can note the user's line for each expression of a session (`dataFrameDebugging`). This would cost calls into

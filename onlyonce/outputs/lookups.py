@@ -1,4 +1,4 @@
-"""Which versions of its lookups an output's batch sees. The batch row fixes them; docs/specification/lookups.md.
+"""Which versions of its lookups an output's batch sees. The batch row stores them; docs/specification/lookups.md.
 
 A query is started with one version of each table. If the log has the batch that Spark will run first, its row names the
 versions: that batch is tried again, or its rows are consumed again. Otherwise the newest versions are used. If a table

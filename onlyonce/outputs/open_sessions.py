@@ -1,7 +1,8 @@
 """Compute all open sessions of an output, for an early pane. docs/how-to/panes.md.
 
 Only the user's function knows the key of a session. A record may extend a session or join two, and then no row has the
-key of an earlier pane's row any more. So a pane is of all open sessions, and replaces all rows of the pane before.
+key of an earlier pane's row any more. So a pane holds the rows of all open sessions, and replaces all rows of
+the pane before.
 
 A session is final once it ends by the watermark: a record in time is later, so it can't extend the session. All other
 sessions are open. A row shows by its window's end which of the two it is.

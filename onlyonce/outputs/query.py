@@ -262,7 +262,7 @@ def _state(number: int, told: Any) -> State:
 
 @dataclass(frozen=True)
 class Beside:
-    """What an output does around each batch while receive runs at the same time. If receive has ended, `before` and
+    """The steps of an output around each batch while receive runs at the same time. If receive has ended, `before` and
     `after` do nothing.
 
     before   waits until the log vouches for the rows of these versions
@@ -274,7 +274,7 @@ class Beside:
 
 
 def run_once(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
-    """Write what an output, and the outputs made from it, owe for what `events` has."""
+    """Write the rows that an output, and the outputs made from it, lack for the present `events`."""
     query = context.open_query(root.name)
     context = lookups.versions_of_next_batch(context, query, root)
     start = int(query.start_from.get(stored_names.START_VERSION, 0))
@@ -519,7 +519,7 @@ def refusal(root: Output, error: AnalysisException) -> Exception:
     if "watermark" not in first_line(error).lower():  # the lines after it are the plan, which always has a watermark
         return error
     return Refused(
-        f"output {root.name}: Spark finds no watermark on what {root.made_by} groups by",
+        f"output {root.name}: Spark finds no watermark on the columns by which {root.made_by} groups",
         data="nothing was written",
         hint=f"group by {OO_WINDOW} as you get it; a window or event time that you compute again loses its watermark. "
         "An output without a window can't aggregate in on-time panes: give it a window, or panes='early'",

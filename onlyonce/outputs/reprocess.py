@@ -68,7 +68,7 @@ AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class Lines:
-    """What a reprocessing would put into the inbox."""
+    """The lines that a reprocessing would put into the inbox."""
 
     lines: int
     left_out: int
@@ -375,7 +375,7 @@ def _why_not(file: str, *, whole: bool) -> str:
         return "grew, and part of it may be kept"
     if is_url(file):
         return "is an object (put what it holds into the inbox under a new name)"
-    return "is packed, and was damaged as a whole" if file_bytes.compression_of(file) else "is not there any more"
+    return "is compressed, and was damaged as a whole" if file_bytes.compression_of(file) else "does not exist any more"
 
 
 def _events(instance: str) -> Location:

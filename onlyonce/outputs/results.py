@@ -117,7 +117,7 @@ def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame, lookups: Fr
 def _closed(pipeline: Pipeline, output: Output, window: Chained, rows: DataFrame) -> DataFrame:
     """Return the input of an output that is made from another output's closed windows: its rows with its own window.
 
-    The rows of the output before it are computed from `events` too, by calling that output's function.
+    The rows of its upstream output are computed from `events` too, by calling that output's function.
     """
     before = pipeline.upstream(output)[-1]
     closed = flat(rows_of(before, of_pipeline(pipeline, before, windows.chained_before(rows, window))))
@@ -408,8 +408,8 @@ def rows_of_steps(
 def staged(context: RunContext, query: Query, output: Output, batch: Batch, frame: DataFrame) -> DataFrame:
     """Return the stored rows of a batch. Store `frame` first if no attempt under the same declaration has stored any.
 
-    Each declaration has a staged table of its own, since a changed function returns other rows. A batch can change its
-    declaration only while it has no unit. The table of an output made from a root's rows is in the root's folder,
+    Each declaration has a staged table of its own, since a changed function returns different rows. A batch can change
+    its declaration only while it has no unit. The table of an output made from a root's rows is in the root's folder,
     because the root's query writes and removes it.
     """
     plan = batch.plan
@@ -450,8 +450,8 @@ def kept_rows(spark: SparkSession, pipeline: Pipeline, path: Location, received:
 def results_of(pipeline: Pipeline, root: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> dict[str, DataFrame]:
     """Return the rows of a root, and of each output made from its rows, over given records. Write nothing.
 
-    `check` shows these rows, and `culprit` searches the record at which a function fails. A run may return other rows:
-    its windows also have records of other batches, and it leaves late records out.
+    `check` shows these rows, and `culprit` searches the record at which a function fails. A run may return different
+    rows: its windows also have records of other batches, and it leaves late records out.
     """
     windowed = rows if root.window is None else windows.assign(rows, root.window)
     result = of_pipeline(pipeline, root, windowed, lookups)

@@ -21,7 +21,7 @@ _NAMES = (
     "|array_agg|listagg|string_agg|mode"
 )
 _SUSPECT = re.compile(rf"\b(?:{_NAMES})\(|more fields|subquery#")
-"""What Spark does not flag, in the text of an operator's expressions. Spark cuts the text of a long list of columns."""
+"""Unrepeatable names that Spark does not flag, in an operator's expressions as a string. Spark cuts long lists."""
 _CHOOSE_ROWS = ("Filter", "Join")
 _SEED = re.compile(r"(?:, )?-?\d{12,}L?")
 _COLUMN = re.compile(r"#\d+L?\b")
@@ -63,7 +63,7 @@ class _Walk:
         """By the number of a marked column: whether chance has marked it."""
 
     def over(self, node: Any) -> list[Found]:
-        """Return what an operator, and all below it, have."""
+        """Return what is unrepeatable in an operator and in all operators below it."""
         found = [one for child in _children(node) for one in self.over(child)]
         expressions = node.expressions()
         text = expressions.toString()

@@ -1,4 +1,4 @@
-"""What the log stores about an output's windows with each batch.
+"""Collect the data about an output's windows that the log stores with each batch.
 
 It stores how many (record, window) pairs the batch met, which pairs were rejected, and what was written of each window.
 A trigger decides from it which panes a batch writes.
@@ -89,7 +89,7 @@ FATES = ("in_time", "late", "rejected")
 
 @dataclass(frozen=True)
 class Met:
-    """What an output has met with some receive batches, in (record, window) pairs.
+    """The (record, window) pairs that an output has met with some receive batches.
 
     windows    how many are in time, late and rejected, by window (`COUNTED`)
     rejected   each rejected pair, as the log stores it
@@ -209,14 +209,14 @@ def _of_incarnation(query: Query, counts: pa.Table) -> pa.Table:
 # no state in Spark: its stream carries only the frontier, as with files of records (`at_close`). A batch reads from
 # `events` all records in time of the windows that fire or close with it, and calls the function once.
 #
-# The log alone decides what fires: what the committed batches before have left (`Panes.held`), what this batch has met,
-# and when it began. So a replay decides the same, and reads the same rows: the rows of the versions of `events` in its
-# batch row.
+# The log alone decides what fires: what the committed batches before have left behind (`Panes.held`), what this batch
+# has met, and when it began. So a replay decides the same, and reads the same rows: the rows of the versions of
+# `events` in its batch row.
 
 
 @dataclass(frozen=True)
 class Fired:
-    """What a batch of an output with a trigger writes.
+    """The rows and windows that a batch of an output with a trigger writes.
 
     rows      of the function, over the windows that fire or close
     windows   the windows that get a pane with the batch, even if the function gives no rows for them

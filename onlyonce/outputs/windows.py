@@ -1,13 +1,13 @@
-"""Windows, chains, watermark delay and joins as Spark expressions.
+"""Windows, chains, late records and joins as Spark expressions.
 
-The rule of watermark delay equals the rule in `onlyonce/core/frontier.py`; a test compares the two.
+The rule for late records equals the rule in `onlyonce/core/frontier.py`; a test compares the two.
 
 An output may be made from another's closed windows, with windows of its own: a chain. The rows of its functions are
 made from `events`, like any output's rows. A record carries the windows that it comes through: `oo_window` of the
-output, and `oo_through` of the output before it. `oo_through` also says whether that window was closed when the record
+output, and `oo_through` of its upstream output. `oo_through` also says whether that window was closed when the record
 came, and contains the `oo_through` of one output earlier. So the records of an output's windows are chosen first, by
-the log's rule of watermark delay. Then the functions are called in the order of the chain, each on the rows of the
-output before. A function is called again for each output after it.
+the log's rule for late records. Then the functions are called in the order of the chain, each on the rows of the
+upstream output. A function is called again for each downstream output.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ THROUGH = "oo_through"
 
 
 def with_step(rows: DataFrame, window: Chained, met_closed: Column) -> DataFrame:
-    """Note the windows of the output before, which the records come through, in `oo_through`."""
+    """Note the windows of the upstream output, which the records come through, in `oo_through`."""
     step = [F.col(OO_WINDOW).alias("window"), met_closed.alias("late")]
     step += [F.col(THROUGH).alias("before")] if isinstance(window.upstream, Chained) else []
     return rows.withColumn(THROUGH, F.struct(*step))
 
 
 def left_out_of_chain(window: Chained) -> Column:
-    """Return whether an output before leaves a record out, by its own watermark delay."""
+    """Return whether an upstream output leaves a record out, by its own watermark delay."""
     return reduce(Column.__or__, [F.col(f"{at}.late") for at in leaving_chain(window)], F.lit(False))
 
 
 def leaving_chain(window: Chained, at: str = THROUGH) -> list[str]:
-    """Return the columns of the outputs before that leave late records out, the nearest output first."""
+    """Return the columns of the upstream outputs that leave late records out, the nearest output first."""
     if not window.leaves_late_out:
         return []
     return [at, *(leaving_chain(window.upstream, f"{at}.before") if isinstance(window.upstream, Chained) else [])]
 
 
 def chained_before(rows: DataFrame, window: Chained) -> DataFrame:
-    """Return the records in the windows of the output before."""
+    """Return the records in the windows of the upstream output."""
     found = rows.withColumn(OO_WINDOW, F.col(f"{THROUGH}.window"))
     if isinstance(window.upstream, Chained):
         return found.withColumn(THROUGH, F.col(f"{THROUGH}.before"))
@@ -108,7 +108,7 @@ def closed_until(window: Window, watermark_delay: timedelta) -> Column:
 
 
 def is_late(window: Window, watermark_delay: timedelta) -> Column:
-    """Return whether a (record, window) pair met a closed window, or an output before has left the record out."""
+    """Return whether a (record, window) pair met a closed window, or an upstream output has left the record out."""
     late = met_closed(window, watermark_delay)
     return late | left_out_of_chain(window) if isinstance(window, Chained) else late
 
@@ -292,7 +292,7 @@ def _step(window: Fixed | Sliding) -> timedelta:
 
 
 def _by_wall_clock(window: Fixed, time: Column) -> tuple[Column, Column]:
-    """Return the (start, end) in microseconds, as `Fixed` does, also with a change of daylight saving time (DST).
+    """Return the (start, end) in microseconds, as `Fixed` does, even with a change of daylight saving time (DST).
 
     A wall clock is a timestamp as if its zone were UTC.
     """

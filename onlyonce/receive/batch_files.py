@@ -246,8 +246,8 @@ def _blocks(lines: Lines, reader: Reader) -> list[list[Callable[[], pa.Buffer]]]
     return found
 
 
-# The files of a batch in which a record's fate does not depend on other records. The task that reads plain lines writes
-# them, without an exchange. Lines that are not plain are left in files of the attempt's own (`exchange.Left`), and a
+# The files of a batch in which a record's fate does not depend on other records. The task of the fast JSON path writes
+# them, without an exchange. Its other lines are left in files of the attempt's own (`exchange.Left`), and a
 # second job parses them with the table's reader. A repeated task writes under other names. The driver receives the
 # names of one attempt of each task, and commits these files.
 
@@ -367,7 +367,8 @@ def _refuse(query: Query, instance: str, batch: Batch, refused: dict[Place, str]
 def poison_in_store(trials: Location) -> Iterator[Location]:
     """Yield a prefix for one attempt.
 
-    Delete everything below `trials` before and after, also what a killed driver has left: no table contains it.
+    Delete everything below `trials` before and after, including what a killed driver has left behind: no table contains
+    it.
     """
     store = stores.of(trials)
     store.clear(trials)

@@ -1,7 +1,7 @@
 """Turn the lines of a batch into records, and bring each record to the task of its partition.
 
-A task that reads lines makes blocks of plain records (`fast_json`), one for each partition, in files that every
-executor can read. The driver collects the files' names and passes them to the tasks that read them. So plain records do
+A task on the fast JSON path (`fast_json`) makes blocks of records, one for each partition, in files that every
+executor can read. The driver collects the files' names and passes them to the tasks that read them. So these records do
 not pass through Spark's exchange, which would take a quarter of a batch's time. The table's reader parses the lines
 that are left (`parse`), and one exchange brings their records to the partitions. Usually no line is left. If executors
 share no disk, blocks are rows of that exchange.
@@ -67,7 +67,7 @@ def block_folder(home: Path, epoch: int) -> Iterator[Path]:
 
 
 def clear_blocks(home: Path, epoch: int) -> None:
-    """Remove the folders that drivers of earlier epochs have left.
+    """Remove the folders that drivers of earlier epochs have left behind.
 
     If such a driver is still running, it is fenced, and its batch belongs to another driver.
     """
@@ -99,9 +99,9 @@ class Block(NamedTuple):
 
 
 def write_blocks_into(path: Path, read: Work) -> Work:
-    """Return work that stores in files below `path` what `read` makes of a task's lines, and yields rows like GIVES.
+    """Return a task function that applies `read`, a `fast_json.Reader`, to the task's lines.
 
-    `read` is a `fast_json.Reader`.
+    It writes the blocks, and the lines that `read` leaves, to files below `path`. It yields rows with GIVES's columns.
     """
 
     def stored(lines: Batches) -> Batches:
@@ -254,7 +254,7 @@ def _rows_with_blocks(schema: StructType) -> StructType:
 
 NO_COLUMNS = pa.schema([])
 CODE = "oo_code"
-"""What a record is before it is judged (`unit.CANDIDATE`, `INVALID` or `SEED`)."""
+"""The kind of a record before it is judged (`unit.CANDIDATE`, `INVALID` or `SEED`)."""
 PLATFORM = [
     (OO_REASON, pa.string()), (OO_RAW, pa.string()), (OO_UNKNOWN, pa.string()),
     (parse.PLACED, pa.struct([(name, pa.int64()) for name in parse.PLACE])), (CODE, pa.int8()),
@@ -272,7 +272,7 @@ Task = Callable[[Parts], Batches]
 class Read:
     """The lines of a batch after reading.
 
-    blocks   of plain records
+    blocks   of records from the fast JSON path
     schema   of the records in the blocks
     rows     the other records, with the columns of `parse.records` and CODE; None if there are none
     """
@@ -396,9 +396,9 @@ def _opened(fetch: Callable[[], pa.Buffer], schema: pa.Schema) -> pa.RecordBatch
 
 
 def plain(records: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Add the columns that plain records lack.
+    """Add the columns that records of the fast JSON path lack.
 
-    All but CODE are null: plain records have no reason and no unknown fields.
+    All but CODE are null: these records have no reason and no unknown fields.
     """
     rest = {name: pa.nulls(records.num_rows, schema.field(name).type) for name in NOT_IN_BLOCKS}
     rest[CODE] = pa.repeat(pa.scalar(CANDIDATE, pa.int8()), records.num_rows)

@@ -47,10 +47,10 @@ def looked_idle(
 
     `looked_at`: when the last search for new input began.
 
-    A source that has had nothing for its `idle_after` is idle (`Progress.fallen_idle` decides). The watermark
-    marker that follows stores the max event time and the idle sources, so a replay of later batches sees the same.
-    docs/specification/watermark-marker.md. A source may be found idle late, and holds back the watermark until then:
-    the last search for new input must have found nothing from it.
+    A source that has had nothing for its `idle_after` is idle (`Progress.fallen_idle` decides). The watermark marker
+    that follows stores the max event time and the idle sources, so a replay of later batches sees the same.
+    docs/specification/watermark-marker.md. A source may be found idle late, and holds back the watermark until it is
+    found: the last search for new input must have found nothing from it.
     """
     now, known, taken_in = Batches(database).standing(pipeline.name)
     if not pipeline.sources or not known.of or looked_at is None:

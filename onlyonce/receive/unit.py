@@ -28,7 +28,7 @@ from onlyonce.engine.worker import attempt_name, session_of
 from onlyonce.failpoints import passing
 
 CANDIDATE, INVALID, SEED = 0, 1, 2
-"""What a record is before it is judged. Each partition has one seed, which becomes its control row."""
+"""The kind of a record before it is judged. Each partition has one seed, which becomes its control row."""
 KEPT, DUPLICATE, EXPIRED = 0, 3, 4
 """The fate of a candidate. An invalid row and the seed keep their code."""
 
@@ -39,7 +39,7 @@ Columns = tuple[pa.Array, pa.Array, pa.Array, pa.Array, pa.Array, pa.Array]
 
 @dataclass(frozen=True)
 class Work:
-    """What a task needs to know. The driver takes it from the batch row."""
+    """The parameters of a task. The driver takes them from the batch row."""
 
     database: Database
     place: catalog.Place

@@ -1,4 +1,4 @@
-"""Find late, invalid, expired and rejected records, and judge watermark delay in whole columns. Without a JVM.
+"""Find late, invalid, expired and rejected records, and decide in whole columns which are late. Without a JVM.
 
 The model's rule decides what is late (`onlyonce.core.frontier`). It is evaluated once for each frontier. All rows of
 one task of receive have the same frontier, so there are few.
@@ -361,7 +361,7 @@ def after_invalid(pipeline: Pipeline, instance: str, *, invalid_lost: int | None
             "taken no record id"
         )
     return (
-        f"next: if the declaration is wrong, correct it (`onlyonce plan {instance}` says if the pipeline can go on). "
+        f"next: if the declaration is wrong, correct it (`onlyonce plan {instance}` says if it can continue). "
         f"Then `onlyonce reprocess {instance} --invalid` says which of these records it would take in again, and with "
         f"--yes it does. If the records are wrong, correct them where they come from, and {as_new}"
     )

@@ -28,7 +28,7 @@ class Interrupts:
         self._before = {which: signal.getsignal(which) for which in self._signals}
         self._starting, self._heard = True, False
         self.by = ""
-        """What a person has sent, as they know it; empty: no signal has come."""
+        """The signal that a person has sent, as they know it; empty: none has come."""
         self._said: threading.Thread | None = None
 
     def __enter__(self) -> Interrupts:
@@ -45,9 +45,9 @@ class Interrupts:
             raise Stopped from None
 
     def started(self) -> None:
-        """Note that Spark has started, and take the signals from it: its handler would cancel the current batch.
+        """Note that Spark has started, and replace its signal handlers by ours: its own would cancel the current batch.
 
-        Until then a signal ends the block immediately, since nothing is begun.
+        Before that call a signal ends the block immediately, since nothing is begun.
         """
         self._starting = False
         if not self._heard:

@@ -2,7 +2,7 @@
 up.
 
 An output that fails does not stop the others. If receive fails, no output begins, since the log does not vouch for what
-an unfinished batch has left in `events`.
+an unfinished batch has left behind in `events`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _each(context: RunContext, work: Callable[[Output], None]) -> None:
             first = waiting.popleft()
             for root in (first, *pipeline.downstream(first)):
                 if found.stands(*(before.name for before in pipeline.upstream(root))):
-                    log.warning("output waits for one before it that stands still", output=root.name)
+                    log.warning("output waits for its upstream output, which stands still", output=root.name)
                     continue
                 try:
                     work(root)
@@ -125,15 +125,15 @@ class _Failures:
             raise ends_with({name: self._by_output[name] for name in order if name in self._by_output})
 
 
-# The wait of a chained output in a continuous run: the output before must have read and written all that its batch
+# The wait of a chained output in a continuous run: its upstream output must have read and written all that its batch
 # needs. docs/specification/long-run.md. In a run that ends, outputs have their turns in order and need not wait.
 
 
 def await_written(context: RunContext, root: Output, query: Query, upto: int, down: Container[str]) -> None:
-    """Wait until the outputs before this one have written all windows that are closed at a version of `events`.
+    """Wait until the upstream outputs have written all windows that are closed at a version of `events`.
 
-    `down`: the outputs that stand still. Raise Retryable if an output before is one of them, and what `between_batches`
-    raises.
+    `down`: the outputs that stand still. Raise Retryable if an upstream output is one of them, and what
+    `between_batches` raises.
     """
     for before in context.pipeline.upstream(root):
         while not _has_written(context.database, context.instance, before, upto):

@@ -93,7 +93,7 @@ def seen_by_readers(root: Output | None, start: Start) -> str:
         seen.append(f"windows that start before {first} stay as they are: only a backfill adds or changes rows there")
     if root.gives_changed_rows:
         what = "open windows" if root.window else "totals"
-        seen.append(f"no row goes, but {what} may be too small until the next run has read these rows again")
+        seen.append(f"no row is lost, but {what} may be too small until the next run has read these rows again")
     elif root.window and FIRST_WINDOW not in start:
         seen.append("no gap: closed windows stay, and open windows are written when they close")
     elif not root.window:
@@ -155,8 +155,8 @@ def _root(instance: str, query: str) -> Output:
     return roots[query]
 
 
-# Withdraw an output's batch that began, did not end, and has lost its checkpoint. First find what the batch has left in
-# the sinks.
+# Withdraw an output's batch that began, did not end, and has lost its checkpoint. First find what the batch has left
+# behind in the sinks.
 #
 # | left in the sink                                    | seen by a reader | a new incarnation        |
 # |-----------------------------------------------------|------------------|-------------------|
@@ -168,7 +168,7 @@ def _root(instance: str, query: str) -> Output:
 #
 # In the last case the batch must be finished (`onlyonce.outputs.recover`). In all others the whole batch is withdrawn.
 # The epoch in each database of the incarnation is raised before, so PostgreSQL refuses units of an older epoch. A Delta
-# table can't, so the batch's transaction id is used up there before its unit is removed.
+# table can't, so an empty commit takes the batch's transaction id there before its unit is removed.
 
 
 WRITTEN_OVER = ("upsert", "history", "FileSink(")
@@ -191,7 +191,7 @@ class Left:
 
 
 def left_by_batch(instance: str, found: LeftUnits) -> list[Left]:
-    """Return what a begun batch has left in its sinks, with rows that readers can see.
+    """Return what a begun batch has left behind in its sinks, with rows that readers can see.
 
     It includes rows that a fenced driver may still commit.
     """
@@ -210,8 +210,8 @@ def is_written(one: Left, batch_id: int) -> bool:
 def batch_holds(path: Location, app_id: str, batch_id: int) -> bool:
     """Return whether a Delta table has the rows of a transaction.
 
-    It has them if the transaction is in the table's snapshot and was not used up by `take_back`. The history is read
-    last, since the table's owner may clean it. It outlives a transaction only if
+    It has them if the transaction is in the table's snapshot and is not the empty one of `take_back`. The history is
+    read last, since the table's owner may clean it. It outlives a transaction only if
     `delta.setTransactionRetentionDuration` is set.
     """
     if not opening.any_in(path):
@@ -233,9 +233,10 @@ def _has(table: DeltaTable, app_id: str, batch_id: int) -> bool:
 
 
 def take_all_back(path: Location, app_id: str, batch_id: int) -> None:
-    """Use up the transaction in a table, and first in its table of deletes, if that lacks the batch's deletes.
+    """Commit an empty transaction under this id, so that a fenced driver can't commit.
 
-    Deletes are committed before the batch's rows.
+    Deletes are committed before the batch's rows. So if the table of deletes lacks the batch's deletes, do this there
+    first.
     """
     if is_ours(beside(path)) and not batch_holds(beside(path), app_id, batch_id):
         take_back(beside(path), app_id, batch_id)
@@ -243,7 +244,7 @@ def take_all_back(path: Location, app_id: str, batch_id: int) -> None:
 
 
 def take_back(path: Location, app_id: str, batch_id: int) -> None:
-    """Use up a transaction id by an empty commit, so that a fenced driver can't commit its rows under the id.
+    """Take a transaction id by an empty commit, so that a fenced driver can't commit its rows under the id.
 
     Raise Retryable if another commit came in between, even one with just these rows. Raise Refused if deltalake can't
     commit to the table.
@@ -254,7 +255,7 @@ def take_back(path: Location, app_id: str, batch_id: int) -> None:
     if batch_holds(path, app_id, batch_id):
         raise _between(path, f"a driver that was running has committed batch {batch_id}")
     if _has(table, app_id, batch_id):
-        return  # used up before, by a new incarnation that was not completed
+        return  # taken before, by a new incarnation that was not completed
     mark = CommitProperties(
         custom_metadata={"userMetadata": _mark(app_id, batch_id)},
         app_transactions=[Transaction(name, batch_id) for name in (app_id, app_id + stored_names.USED_UP)],
@@ -411,7 +412,7 @@ def _finish_output(database: Database, driver: incarnations.Driver, instance: st
 
 
 def _fence_events(database: Database, instance: str, driver: incarnations.Driver) -> None:
-    """Use up the transaction of a begun receive batch, so that a zombie's Delta commit fails.
+    """Take the transaction id of a begun receive batch, so that a zombie's Delta commit fails.
 
     If `events` has the commit already, the batch is ended instead of withdrawn.
     """

@@ -283,7 +283,7 @@ class _Ended(NamedTuple):
 
 
 class StoppedBy(NamedTuple):
-    """What has stopped a run, and the command that continues."""
+    """The cause that has stopped a run, and the command that continues it."""
 
     what: str
     command: str

@@ -1,6 +1,6 @@
 """Recognise the encoding and the separator of a file, and say how to convert what a source does not read. Pure.
 
-A source reads UTF-8, and CSV by RFC 4180 with any of the separators below, also in a code page of Windows. Excel writes
+A source reads UTF-8, and CSV by RFC 4180 with any of the separators below, even in a code page of Windows. Excel writes
 other encodings and line ends by the country and the menu entry. Nothing is converted silently: the refusal names what
 was recognised and a command.
 """

@@ -215,7 +215,7 @@ WORD_BEGINS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 @dataclass(frozen=True)
 class Sample:
-    """What a file holds, as far as it was read.
+    """The format and columns of a file, as far as it was read.
 
     format    as in `Files`; `header`: of CSV, whether the first line has the columns' names
     delimiter what separates the values of CSV

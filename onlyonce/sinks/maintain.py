@@ -40,12 +40,12 @@ FEW = 2
 ICEBERG = """left alone: an Iceberg table is maintained by its engines
   data: the table has all rows, readable; small files, old snapshots and files that no snapshot names stay
   next: rewrite_data_files, expire_snapshots and remove_orphan_files by Spark, Trino or the catalog's own service.
-    No property onlyonce.… may go"""
+    No property onlyonce.… may be removed"""
 
 
 @dataclass(frozen=True)
 class Maintained:
-    """What was done with a table, or would be done.
+    """The result of compacting a table, or in a dry run what it would be.
 
     dates     how many were compacted
     removed   how many files that the table has no more

@@ -1,4 +1,4 @@
-"""What the platform does to a target by its kind: look for it, know its owner, count its rows, remove it. No Spark.
+"""Find a target, read its owner, count its rows and remove it, by the target's kind. No Spark.
 
 A kind's module has these functions. `onlyonce.core.ownership.TARGETS` names it, or the entry point of a package.
 """
@@ -25,7 +25,10 @@ Windows = Counter[tuple[datetime | None, datetime | None]]
 
 
 class Functions(Protocol):
-    """What the module of a kind has. Each may raise Refused or Retryable; a place may not exist."""
+    """The functions that the module of a target kind defines. Each may raise Refused or Retryable.
+
+    The place that a function gets may not exist.
+    """
 
     def is_there(self, place: Place) -> bool:
         """Return whether the table or folder exists. A folder that needs no making is always there."""

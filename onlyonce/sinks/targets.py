@@ -176,12 +176,12 @@ class ReplacesOpen(Protocol):
     def replace_open(self, batch: Batch, rows: DataFrame, content: Content, span: OpenSpan) -> None:
         """Replace the rows of the windows in the span in one commit. The batch has one partition.
 
-        A pane of all open sessions is written so: rows of sessions that have changed since the last pane go.
+        A pane of all open sessions is written so: rows of sessions that have changed since the last pane are deleted.
         """
 
 
 class Implementation(Protocol):
-    """What the module of a kind of sink has. The declaration names it, so it is loaded when it is first used."""
+    """The functions of a sink kind's module. The declaration names it, so it is loaded when it is first used."""
 
     def writer(self, context: RunContext, query: Query, output: Output) -> SinkWriter:
         """Return the writer of an output's declared sink."""

@@ -255,7 +255,7 @@ class Source(Protocol):
         """Note new input, and return the number of new entries. `corrected`: when earlier entries have arrived."""
 
     def waits(self) -> bool:
-        """Return whether `register` would add anything, also if that is not certain. Asked now, and without Spark.
+        """Return whether `register` would add anything, even if that is not certain. Asked now, and without Spark.
 
         Raise what the source's store or server raises, and what `register` refuses.
         """

@@ -27,7 +27,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Answer:
-    """What one source of a pipeline answered, when, and at which rate the pipeline's last batches read."""
+    """The answer of one source of a pipeline, when it came, and at which rate the pipeline's last batches read."""
 
     pipeline: str
     source: str | None

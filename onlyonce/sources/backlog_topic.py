@@ -1,4 +1,4 @@
-"""What a topic of Kafka has that no committed batch has read: messages and seconds by partition, by its broker."""
+"""Count the messages of a Kafka topic that no committed batch has read, and their seconds, by partition."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def check_table_there(pipeline: Pipeline, file: InputFile) -> None:
 def vanished_versions(pipeline: Pipeline, path: str, version: str) -> Refused:
     """Return the refusal for a missing data file whose rows were not read."""
     return Refused(
-        f"{pipeline.name}: {path}, which version {version} of the table has added, is not there any more: VACUUM "
+        f"{pipeline.name}: {path}, which version {version} of the table has added, does not exist any more: VACUUM "
         "takes away what a compaction or a delete has replaced",
         data=f"the rows of version {version} that were in it are not read; nothing of its batch is committed",
         hint="bring the file back from a backup, then run again. Without it: a pipeline of another name, with a "
@@ -178,7 +178,7 @@ def any_page(pipeline: Pipeline, at: Location, there: Read) -> bool:
 
 
 def unread_versions(pipeline: Pipeline, at: Location, there: Read) -> Backlog:
-    """Return what the unread versions have, by their entries in the log. No data file is opened.
+    """Return how much input the unread versions have, by their entries in the log. No data file is opened.
 
     Raise Refused if one of them can't be read.
     """
@@ -216,7 +216,7 @@ class _Table:
             now = opening.table(at)
         except TableNotFoundError:
             raise Refused(
-                f"{declared_at(source)}the table of {pipeline.name}, {at}, is not there",
+                f"{declared_at(source)}the table of {pipeline.name}, {at}, does not exist",
                 data="nothing was read or written",
                 hint="run what writes it first, or correct the path",
             ) from None
@@ -363,6 +363,6 @@ def _check_same(pipeline: Pipeline, at: Location, there: Read, table_id: str, en
         raise Refused(
             f"{at} is at version {end - 1}, and {pipeline.name} has read up to version {there.until - 1}: it was "
             "put back to an older state",
-            data="nothing was read; a version with a number that was read may have other rows now",
+            data="nothing was read; a version with a number that was read may have different rows now",
             hint="put the newer state back, or read the table with a pipeline of another name",
         )

@@ -58,7 +58,7 @@ class Inbox:
 
 @dataclass(frozen=True)
 class Registered:
-    """What the manifest has.
+    """The state that a run derives from the manifest.
 
     It has the last (size, mtime) by path, what was read by identity, the number of batches, and the last ingestion
     time. For a table it has how far it was read; for objects it has the fields of `listing.Known`. `roots`: the inboxes
@@ -75,7 +75,7 @@ class Registered:
 
 
 def registered(table: Location, pipeline: Pipeline) -> Registered:
-    """Return what the manifest of a pipeline's source has."""
+    """Return the state of the manifest of a pipeline's source."""
     if pipeline.source.is_table:
         read = delta_log.read_until(table)
         return Registered({}, {}, read.batches, read.last_seen, read.until is None, read)

@@ -289,7 +289,7 @@ class CsvRecords(Lines):
         self._most, self._delimiter = most, delimiter
         self._held, self._quotes = list[bytes](), 0  # the line without an end so far, and its number of quotes
         self._open: int | None = None  # where the record with the open quote begins
-        self._waiting: Ends = np.zeros(0, np.int64)  # the ends of lines since then
+        self._waiting: Ends = np.zeros(0, np.int64)  # the ends of lines since that position
 
     def add(self, data: bytes) -> Ends:
         """Return the end of each record that certainly ends, given the next bytes."""

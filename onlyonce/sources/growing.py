@@ -44,7 +44,7 @@ CUT = (
 
 @dataclass(frozen=True)
 class Known:
-    """What was read of a file: up to where, and the mark of its last bytes. A refused file is not read any more."""
+    """How far a file was read, and the mark of the last bytes read. A refused file is not read any more."""
 
     ends: int
     mark: str

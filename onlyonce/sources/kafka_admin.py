@@ -176,7 +176,7 @@ REFUSALS = {
     "Authorization": "refuses the account",
     "Config": "can't be asked with these options",
 }
-"""What the name of a Java class says in words. The first that fits counts."""
+"""Words for the name of a Java class. The first pattern that fits counts."""
 
 
 def _told(source: Kafka, error: Py4JJavaError) -> Refused | Retryable:

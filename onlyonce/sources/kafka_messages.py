@@ -61,7 +61,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Read:
-    """What was read of a part of each message.
+    """The values read from one part (key or value) of each message.
 
     It has the wanted columns, the id of the schema, the reason if the part can't be read, and the undeclared names."""
 

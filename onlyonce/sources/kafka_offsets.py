@@ -15,7 +15,7 @@ from onlyonce.core.errors import Refused
 
 @dataclass(frozen=True)
 class Seen:
-    """What the broker says of a topic: its id, and by partition its first offset and the end of what may be read."""
+    """The broker's answer about a topic: its id, and by partition its first offset and the end of what may be read."""
 
     topic_id: str
     earliest: Mapping[int, int]
@@ -24,7 +24,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Known:
-    """What the manifest remembers: the topic's first and last id, and by partition where the next batch begins."""
+    """The manifest's state of a topic: the topic's first and last id, and by partition where the next batch begins."""
 
     first_id: str
     topic_id: str

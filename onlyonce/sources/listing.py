@@ -42,7 +42,7 @@ MOST_HEADER = 1 << 20
 MOST_SHOWN = 200
 """How many characters of a header a refusal shows."""
 BEGINNING = 10
-"""How many of a file's first bytes tell its format."""
+"""The number of a file's first bytes that show its format."""
 OTHER_FORMATS = {
     b"PAR1\x15": "a Parquet file: declare a pipeline or input with Files(format='parquet') for it",
     b"Obj\x01": "an Avro file: declare a pipeline or input with Files(format='avro') for it",

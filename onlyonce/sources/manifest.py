@@ -166,7 +166,7 @@ Readings = dict[str, "Reading[Any]"]
 
 
 class Reading(Generic[Known]):
-    """What a run knows of the manifest at a location.
+    """How a run reads the manifest at a location, and the state that it has computed from it.
 
     whole   computes it from all entries
     more    computes it from what was known and these columns of the new entries; None: the manifest is read as a whole

@@ -50,7 +50,7 @@ class TooLarge(Exception):
 
 @dataclass(frozen=True)
 class Facts:
-    """What the service says of a subscription. `deadline` is how long a delivery may stay unacknowledged."""
+    """The service's answer about a subscription. `deadline` is how long a delivery may stay unacknowledged."""
 
     topic: str
     deadline: timedelta
@@ -193,7 +193,7 @@ def _told(source: PubSub) -> Iterator[None]:
         yield
     except answers.NotFound as error:
         raise Refused(
-            f"subscription {source.subscription} is not there",
+            f"subscription {source.subscription} does not exist",
             data="nothing was read. A subscription gets what is published after it was made; what came before it "
             "is not delivered",
             hint=f"{source.create_command()}   (TOPIC is where the publishers write)",

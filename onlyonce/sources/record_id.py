@@ -191,7 +191,7 @@ class RecordId:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a person asked for: the ids that this may mean, and the values by column if they were given."""
+    """The ids that a person's request may mean, and the values by column if they were given."""
 
     ids: list[RecordId]
     values: dict[str, str]

@@ -139,8 +139,8 @@ def _told(url: str, error: Exception) -> Refused | Retryable:
         return Refused(
             f"what answers at {shown(url)} is not a schema registry: {said}",
             data=NOTHING_DONE,
-            hint="correct registry= in the declaration, or the variable that it names: the URL below which "
-            "/schemas/ids/1 is",
+            hint="set registry= in the declaration, or the variable that it names, to the registry's base URL: the "
+            "registry serves <URL>/schemas/ids/1",
         )
     return Retryable(
         f"the schema registry at {shown(url)} does not answer: {said}",

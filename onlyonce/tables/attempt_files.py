@@ -1,4 +1,4 @@
-"""The manifests of an instance, and the removal of data files that killed attempts have left. Without a JVM."""
+"""The manifests of an instance, and the removal of data files that killed attempts have left behind. Without a JVM."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def of(instance: str) -> list[Location]:
     return [folder / name for folder in folders for name in NAMES]
 
 
-# Removes data files that killed attempts have left in the platform's own tables: no commit names them, and none ever
-# will. Early versions gave each attempt no folder of its own; their files stay.
+# Removes data files that killed attempts have left behind in the platform's own tables: no commit names them, and none
+# ever will. Early versions gave each attempt no folder of its own; their files stay.
 
 
 def sweep_attempts(instance: str, hours: float, warnings: list[str]) -> int:
@@ -59,7 +59,7 @@ def _sweep(path: Location, instance: str, hours: float) -> int:
             continue
         there = table.transaction_version(attempt.app_id(instance))
         if there is None or there < attempt.version:
-            continue  # it may still be committed, however old: also by a driver that was stopped
+            continue  # it may still be committed, however old: even by a stopped driver
         removed += _remove(path, folder, files, hours)
     return removed
 

@@ -247,7 +247,7 @@ def make(
 ) -> None:
     """Create an empty table if none exists. If several drivers try at once, one succeeds and the others use its table.
 
-    What a killed driver has left is not a table. Raise Delta's error for a folder that holds something else.
+    What a killed driver has left behind is not a table. Raise Delta's error for a folder that holds something else.
     """
 
     def create() -> None:
@@ -322,7 +322,8 @@ def once(
     table      the table, if the caller has just opened it
 
     If two drivers commit the same transaction, the loser may be the live driver, so the commit is read back and
-    compared. Raise InvariantBroken if the table has something else under this transaction, or a later one.
+    compared. Raise InvariantBroken if the table's commit of this transaction has different content, or if the table
+    already has a later transaction.
     """
     known = table.transaction_version(commit.app_id) if table else version(path, commit.app_id)
     if (

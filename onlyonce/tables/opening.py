@@ -116,7 +116,7 @@ def _feature(message: str) -> str | None:
 
 
 class Form(NamedTuple):
-    """What a writer must know of a version of a table.
+    """The properties of a table's version that a writer needs.
 
     It has the table's id, and a description of schema, partition columns, properties and protocol.
     """
@@ -178,7 +178,7 @@ def set_property(at: Location, key: str, value: str) -> None:
 
 
 def add_columns(at: Location, schema: str) -> None:
-    """Add columns at the end of a table. Raise DeltaError, also if another driver adds them at the same time."""
+    """Add columns at the end of a table. Raise DeltaError if it fails or another driver adds them at the same time."""
     table(at).alter.add_columns(list(Schema.from_json(schema).fields))
 
 

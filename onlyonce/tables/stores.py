@@ -132,7 +132,7 @@ class Changed(Retryable):
 class Entry:
     """One file or object.
 
-    `etag` is opaque: another one means other content. `modified`: seconds since 1970, by the store's clock.
+    `etag` is opaque: another one means different content. `modified`: seconds since 1970, by the store's clock.
     """
 
     at: Location
@@ -148,7 +148,7 @@ class Store(Protocol):
         """Yield all files below, at any depth, page by page, in no order."""
 
     def unfinished(self, below: Location) -> Iterator[Location]:
-        """Yield what killed writers have left below, which no reader sees, and empty folders."""
+        """Yield what killed writers have left behind below, which no reader sees, and empty folders."""
 
     def names(self, at: Location) -> Iterator[str]:
         """Yield the names directly below, of files and of folders, in no order."""
@@ -526,7 +526,7 @@ def _made(root: str, plain_http: bool, endpoint: str | None, region: str | None,
 
 @contextmanager
 def told(at: Url) -> Iterator[None]:
-    """Raise the errors of obstore as errors of the interface. They contain URLs and the store's answers, and no key."""
+    """Raise the errors of obstore as the interface's errors. They hold URLs and the store's answers, no credentials."""
     try:
         yield
     except FileNotFoundError as error:  # obstore's own error for a 404

@@ -61,7 +61,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Chain:
-    """What became of a chain: the kills that struck, the kills that were not reached, and how the chain ended.
+    """The result of a chain: the kills that struck, the kills that were not reached, and how the chain ended.
 
     `stopped` has the last words of the run after the last kill if it failed; then nothing was compared.
     """
@@ -86,7 +86,7 @@ class Verdict:
 
 @dataclass
 class Queue:
-    """The chains that remain to play. A kill that was not reached becomes the head of a new one."""
+    """The chains that remain to play. A kill that was not reached becomes the first kill of a new chain."""
 
     chains: list[list[Strike]]
     verdicts: list[Verdict] = field(default_factory=list)
@@ -192,10 +192,10 @@ def advice(
     if control:
         where = ", ".join(d.result for d in control)
         told.append(
-            f"two runs without any kill differ too ({where}): a function gives other rows each time (rand(), now(), "
-            f"{OO_INGESTION_TIME}, a look-up that changes), so no kill can be judged by them. If another run must not "
-            "change what was written, declare stable_input=True on the output; columns that may change: --leave-out "
-            "OUTPUT.COLUMN"
+            f"two runs without any kill differ too ({where}): a function gives different rows each time (rand(), "
+            f"now(), {OO_INGESTION_TIME}, a look-up that changes), so no kill can be judged by them. If another run "
+            "must not change what was written, declare stable_input=True on the output; columns that may change: "
+            "--leave-out OUTPUT.COLUMN"
         )
     elif "differs" in said:
         told.append(
@@ -205,7 +205,8 @@ def advice(
     if "stopped" in said:
         told.append(
             "after a kill the same command did not come to its end: nothing was written twice, but in earnest a person "
-            "would have to look. If its words are of other rows in a replay, declare stable_input=True on the output"
+            "would have to look. If its message is about different rows in a replay, declare stable_input=True on the "
+            "output"
         )
     if "not reached" in said:
         told.append("a point was not passed again in the disturbed runs: nothing is known of a kill there")
@@ -476,7 +477,7 @@ def _told(rows: pa.Table, how: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a crash test is asked for; the words of `onlyonce crashtest`."""
+    """The options of a crash test, from the command line of `onlyonce crashtest`."""
 
     pipeline: str
     input: Path

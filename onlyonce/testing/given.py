@@ -36,7 +36,7 @@ class Pane:
 
 @dataclass(frozen=True)
 class Result:
-    """What has become of the rows. Times are aware, in UTC. A name that is not an output raises Refused.
+    """The result for the rows that the test gave. Times are aware, in UTC. A name that is not an output raises Refused.
 
     invalid      reason, place (batch and row, both from 0) and raw line of each record that is invalid
     duplicates   how many records were re-deliveries of others

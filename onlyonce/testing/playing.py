@@ -134,7 +134,7 @@ END = "oo_end"
 
 @dataclass
 class Rejected:
-    """What one output has rejected so far."""
+    """The records that one output has rejected so far."""
 
     pipeline: Pipeline
     root: Output
@@ -358,7 +358,7 @@ class Taken:
 
 @dataclass
 class Receive:
-    """What receive knows of earlier batches."""
+    """Receive, with its knowledge of earlier batches."""
 
     spark: SparkSession
     pipeline: Pipeline
@@ -423,9 +423,10 @@ def _numbers(records: pa.Table, name: str) -> NDArray[np.int64]:
 
 # Outputs: batch after batch of kept records, between two frontiers, to the rows of each output.
 #
-# The frontier, windows, watermark delay and the user's function are the product's (`core.frontier`, `outputs.windows`,
-# `outputs.results`), over a bounded read of the records so far. This replaces Spark's state. An output that writes a
-# window when it closes gets the rows of the windows that end between the closed times before and after a batch.
+# The frontier, windows, the rule for late records and the user's function are the product's (`core.frontier`,
+# `outputs.windows`, `outputs.results`), over a bounded read of the records so far. This replaces Spark's state. An
+# output that writes a window when it closes gets the rows of the windows that end between the closed times before and
+# after a batch.
 
 
 Window = tuple[Any, ...]

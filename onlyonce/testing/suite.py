@@ -1,4 +1,4 @@
-"""The cases that every sink must pass, also a user's own: docs/how-to/own-sink.md.
+"""The cases that every sink must pass, including a user's own: docs/how-to/own-sink.md.
 
 An `UnderTest` describes a sink: how one attempt writes a batch (with finalize and deliver), and what a reader sees. It
 also says how a new driver fences the old one, and how the target breaks. A case is a function of it and of `Processes`,
@@ -46,7 +46,7 @@ PARTITIONS = 2
 
 
 class Guarantee(Enum):
-    """What a sink promises, and what the suite requires of it."""
+    """The guarantee that a sink promises and the suite requires."""
 
     EXACTLY_ONCE = "each row once, whatever is killed and however often it is written"
     AT_LEAST_ONCE = "each row, and none twice where nothing was killed, lost or written again"
@@ -221,7 +221,7 @@ def a_late_record_makes_no_second_version(sink: UnderTest, processes: Processes)
         batches.append(rows)
         processes.killed(lambda: sink.write(2 * number, rows[:3]), point)  # noqa: B023 - run at once
         sink.restart()
-        # At least once has no units that detect other rows, so only the rows of the offsets are replayed.
+        # At least once has no units that detect different rows, so only the rows of the offsets are replayed.
         replay_original = sink.guarantee is Guarantee.AT_LEAST_ONCE
         try:
             if not replay_original:
@@ -235,7 +235,7 @@ def a_late_record_makes_no_second_version(sink: UnderTest, processes: Processes)
 
 
 def a_replay_of_other_rows_is_stopped(sink: UnderTest, processes: Processes) -> None:
-    """Raise InvariantBroken for other rows, and keep the rows that were written."""
+    """Raise InvariantBroken if the rows differ, and keep the rows that were written."""
     if sink.guarantee is Guarantee.AT_LEAST_ONCE:
         return
     sink.write(0, make_rows(0))
@@ -244,7 +244,7 @@ def a_replay_of_other_rows_is_stopped(sink: UnderTest, processes: Processes) -> 
     except InvariantBroken:
         expect(sink, make_rows(0))
         return
-    raise AssertionError("a replay of other rows was taken in silence")
+    raise AssertionError("a replay with different rows was accepted in silence")
 
 
 def a_fenced_driver_writes_nothing(sink: UnderTest, processes: Processes) -> None:
@@ -391,7 +391,7 @@ CASES: tuple[Case, ...] = (
 
 
 class Context:
-    """What a task asks Spark."""
+    """Stands in for Spark's TaskContext."""
 
     def __init__(self, partition: int, attempt: int = 0) -> None:
         self._partition, self._attempt = partition, attempt

@@ -20,7 +20,7 @@ SELECT incarnation, batch_id, epoch, state, run_id, source_from, source_to, offs
 FROM onlyonce_private.batches WHERE incarnation = :incarnation AND batch_id = :batch_id
 
 -- begin --
--- Fix what a replay must repeat.
+-- Store what a replay must repeat.
 INSERT INTO onlyonce_private.batches
     (incarnation, batch_id, epoch, run_id, source_from, source_to, offsets_hash, partitions, max_event_time, ended, silent_max_event_time,
      silent_clock, ingestion_time, bucket, gc_floor, settings, mode, declaration_hash, facts, lookups, source_progress)
@@ -150,7 +150,7 @@ SELECT c.delta_version FROM onlyonce_private.watermark_markers c JOIN onlyonce_p
 WHERE l.instance = :instance AND c.state = 'committed' AND c.delta_version > :after AND c.delta_version <= :upto
 
 -- begin_marker --
--- Fix the content of a control row.
+-- Store the content of a control row.
 INSERT INTO onlyonce_private.watermark_markers
     (incarnation, marker_no, epoch, kind, run_id, max_event_time, ended, silent_max_event_time, silent_clock, source_progress_after)
 VALUES (:incarnation, :marker_no, :epoch, :kind, :run_id, :max_event_time, :ended, :silent_max_event_time, :silent_clock, CAST(:source_progress_after AS jsonb))

@@ -16,7 +16,7 @@ SELECT attempt, exit_code, why FROM onlyonce_private.driver_runs
 WHERE dag_id = :dag_id AND run_id = :run_id AND pipeline = :pipeline
 
 -- remove --
--- Runs that began so long ago, and are no longer needed.
+-- Runs that began more than keep_days days ago, and are no longer needed.
 DELETE FROM onlyonce_private.driver_runs WHERE begun_at < clock_timestamp() - make_interval(days => :keep_days)
 
 -- clock --

@@ -40,7 +40,7 @@ SELECT NOT EXISTS (SELECT FROM onlyonce.totals t WHERE t.pipeline = :pipeline AN
        (SELECT coalesce(sum(t.invalid), 0)::bigint FROM onlyonce.totals t WHERE t.pipeline = :pipeline) AS invalid
 
 -- rows --
--- How many rows of the log would go, and how many invalid records with `events`.
+-- How many rows of the log would be deleted, and how many invalid records with `events`.
 SELECT (SELECT count(*) FROM onlyonce_private.batches WHERE incarnation = ANY (:incarnations)) AS batches,
        (SELECT count(*) FROM onlyonce_private.units WHERE incarnation = ANY (:incarnations)) AS units,
        (SELECT count(*) FROM onlyonce_private.panes WHERE incarnation = ANY (:incarnations)) AS windows,
@@ -152,7 +152,7 @@ VALUES (:place, :instance, :query, :incarnations, :state)
 ON CONFLICT (place) DO UPDATE SET state = excluded.state, incarnations = known.incarnations || excluded.incarnations
 
 -- left --
--- What drops of a pipeline, a bounded run or one output have left so far.
+-- What drops of a pipeline, a bounded run or one output have left behind so far.
 SELECT place, instance, query, incarnations, state FROM onlyonce_private.leftovers
 WHERE (instance = :name OR starts_with(instance, :name || '@')) AND (CAST(:query AS text) IS NULL OR query = :query)
 ORDER BY state, place

@@ -1,5 +1,5 @@
 -- begun --
--- The erasure that an earlier attempt has left.
+-- The erasure that an earlier attempt has left behind.
 SELECT e.removal_no AS number, m.upto, e.columns, e.salt, e.fingerprint, e.asked_by, e.ids_too, e.todo, e.ids
 FROM onlyonce_private.erasures e JOIN onlyonce_private.removals m USING (instance, removal_no)
 WHERE e.instance = :instance AND m.state = 'begun'

@@ -1,5 +1,5 @@
 -- near --
--- The lookup versions that a batch of an output and the batch before it have fixed.
+-- The lookup versions that the rows of an output's batch and of the batch before it store.
 SELECT batch_id, state, declaration_hash, lookups FROM onlyonce_private.batches
 WHERE incarnation = :incarnation AND batch_id BETWEEN CAST(:batch_id AS bigint) - 1 AND CAST(:batch_id AS bigint)
 

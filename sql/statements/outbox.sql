@@ -102,6 +102,6 @@ UPDATE onlyonce_private.outbox SET state = 'waiting', committed_at = clock_times
 WHERE instance = :instance AND state = 'held' AND starts_with(unit, :incarnation || '/' || :batch_id || '/')
 
 -- throw_away --
--- Rows that ended attempts at a backfill have left, for all outputs. None of them was ever sent.
+-- Rows that ended attempts at a backfill have left behind, for all outputs. None of them was ever sent.
 DELETE FROM onlyonce_private.outbox
 WHERE instance = :instance AND state = 'held' AND starts_with(unit, :incarnation || '/')

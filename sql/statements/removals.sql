@@ -31,7 +31,7 @@ SELECT 'erasure ' || removal_no FROM onlyonce_private.removals WHERE instance = 
 ORDER BY 1
 
 -- begun --
--- The removal that an earlier attempt has left.
+-- The removal that an earlier attempt has left behind.
 SELECT removal_no AS number, before, upto FROM onlyonce_private.removals
 WHERE instance = :instance AND state = 'begun' AND kind = 'retention'
 

@@ -261,6 +261,6 @@ FROM (SELECT pipeline, run_id, ended_at, exit_code, error, 'onlyonce.driver_runs
 WHERE ended_at IS NOT NULL AND exit_code IS NOT NULL ORDER BY pipeline, ended_at DESC
 
 -- columns_there --
--- The columns that the role may read, for the hint at a name that is not there.
+-- The columns that the role may read, for the hint at a name that does not exist.
 SELECT table_schema || '.' || table_name AS "table", column_name::text AS "column" FROM information_schema.columns
 WHERE table_schema NOT IN ('pg_catalog', 'information_schema') ORDER BY 1, ordinal_position

@@ -89,7 +89,7 @@ COMMENT ON COLUMN onlyonce.batches.declaration_hash IS 'declaration and function
 COMMENT ON COLUMN onlyonce.batches.delta_version IS 'receive: the version of events that holds it';
 COMMENT ON COLUMN onlyonce.batches.facts IS 'what was true when it began. Receive: the files that could not be read, with the reason. An output: whether it keeps no state';
 COMMENT ON COLUMN onlyonce.batches.source IS 'receive: of several sources, whose batch it is';
-COMMENT ON COLUMN onlyonce.batches.lookups IS 'output: the version of each lookup that its functions see, fixed when it begins; a replay sees the same';
+COMMENT ON COLUMN onlyonce.batches.lookups IS 'output: the version of each lookup that its functions see, stored when it begins; a replay sees the same';
 COMMENT ON COLUMN onlyonce.batches.begun_at IS 'when it was first begun';
 COMMENT ON COLUMN onlyonce.batches.committed_at IS 'when it was committed';
 

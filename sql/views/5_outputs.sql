@@ -27,7 +27,7 @@ COMMENT ON COLUMN onlyonce.outputs.instance IS 'the stream of the pipeline, or o
 COMMENT ON COLUMN onlyonce.outputs.output IS 'the output, as its last batch was declared';
 COMMENT ON COLUMN onlyonce.outputs.reads IS 'events, or the output whose windows or rows it is made from';
 COMMENT ON COLUMN onlyonce.outputs.query IS 'the query that writes it: its own, or the query of the output from whose rows it is made in the same batch';
-COMMENT ON COLUMN onlyonce.outputs.batches_behind IS 'batches of receive that what it reads has, and it has not; 0: it has all of them';
+COMMENT ON COLUMN onlyonce.outputs.batches_behind IS 'batches of receive that its input (reads) has and this output still lacks; 0: it lacks none';
 COMMENT ON COLUMN onlyonce.outputs.last_window_start IS 'the newest closed window that it has written; NULL: it has none';
 COMMENT ON COLUMN onlyonce.outputs.last_window_end IS 'its end';
 COMMENT ON COLUMN onlyonce.outputs.last_written_at IS 'when it was committed';

@@ -156,6 +156,6 @@ def test_a_feed_puts_its_objects_once_and_replaces_none(inbox: Location) -> None
     before = lines(inbox)
     assert (first.files, sum(before.values())) == (3, first.lines)
     assert feed.feed_files("flights", inbox, files=3, records=20).written == 0
-    with pytest.raises(Refused, match="with other content"):
+    with pytest.raises(Refused, match="with different content"):
         feed.feed_files("flights", inbox, files=3, records=30)
     assert lines(inbox) == before

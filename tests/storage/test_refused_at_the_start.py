@@ -40,7 +40,7 @@ def told(platform: Platform) -> OnlyonceError:
 @pytest.mark.parametrize(
     ("variables", "says"),
     [
-        ({"ONLYONCE_DATA": "s3://there-is-none/lake"}, "is not there"),
+        ({"ONLYONCE_DATA": "s3://there-is-none/lake"}, "does not exist"),
         ({"AWS_SECRET_ACCESS_KEY": "wrong"}, "does not let us in"),
         ({"AWS_ACCESS_KEY_ID": "wrong"}, "does not let us in"),
         ({"AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}"}, "does not answer"),

@@ -191,7 +191,7 @@ def test_a_store_that_is_ill_all_of_the_time_does_not_show(
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize(("kind", "says"), [("expired", "ExpiredToken"), ("gone", "is not there")])
+@pytest.mark.parametrize(("kind", "says"), [("expired", "ExpiredToken"), ("gone", "does not exist")])
 def test_a_run_whose_store_shuts_it_out_says_so_and_the_next_goes_on(
     platform: Platform, root: Location, versitygw: S3, spark_in_store: None, kind: str, says: str
 ) -> None:

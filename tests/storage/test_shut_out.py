@@ -97,7 +97,7 @@ def test_look_into_a_missing_bucket_is_refused(place: Location, versitygw: S3) -
     """Its answer has no body either: it looks like that for a missing object."""
     assert stores.of(place).look(place / "missing") is None
     versitygw.ill("gone", every=1)
-    assert "is not there" in refused(lambda: stores.of(place).look(place / "a")).what
+    assert "does not exist" in refused(lambda: stores.of(place).look(place / "a")).what
 
 
 @pytest.mark.parametrize("request_of", DELTA)

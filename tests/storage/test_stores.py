@@ -122,7 +122,7 @@ def test_a_bucket_that_is_gone_is_not_an_object_that_is_not_there(place: Locatio
     root = str(place).removesuffix("/some/prefix").partition("://b")
     at = location(f"{root[0]}://there-is-none{root[2][12:]}/some/object")
     for look in (stores.of(at).read, lambda at: [*stores.of(at).entries(at)], lambda at: [*stores.of(at).names(at)]):
-        with pytest.raises(Refused, match="is not there"):
+        with pytest.raises(Refused, match="does not exist"):
             look(at)
 
 

@@ -51,7 +51,7 @@ def test_a_table_is_read_version_by_version_wherever_it_is(place: Location) -> N
 
     delta_log.check_table_there(pipeline, later[0])
     stores.of(at).delete(at / _below(later[0].path, at))
-    with pytest.raises(Refused, match="which version 1 of the table has added, is not there any more"):
+    with pytest.raises(Refused, match="which version 1 of the table has added, does not exist any more"):
         delta_log.check_table_there(pipeline, later[0])
 
 
@@ -63,7 +63,7 @@ def _below(path: str, at: Location) -> str:
 def test_a_table_that_is_not_in_the_store_is_refused(place: Location) -> None:
     """By its URL; and one of a kind that there is not, when it is declared."""
     assert isinstance(place, Url)
-    with pytest.raises(Refused, match=r"the table of shop, s3://.* is not there"):
+    with pytest.raises(Refused, match=r"the table of shop, s3://.* does not exist"):
         take(replace(SHOP, source=DeltaSource(path=str(place / "none")), record_id=()))
     with pytest.raises(Refused, match="DeltaSource: path is"):
         DeltaSource(path="hdfs://n:9000/x")

@@ -1,6 +1,6 @@
 """What a transcript says should happen, computed in the plainest way: a list of records, looked through each time.
 
-Only the arithmetic of windows and the rule of watermark delay are the product's (`onlyonce.core`); how records are kept,
+Only the arithmetic of windows and the rule for late records are the product's (`onlyonce.core`); how records are kept,
 merged and counted is written here once more.
 """
 
@@ -205,7 +205,7 @@ def _play_bounded(story: Story) -> dict[str, Outcome]:
 
 
 def _of_result(declared: Declared, story: Story, made: dict[str, Outcome]) -> Outcome:
-    """What one result has of the rows of its function; the books of watermark delay are those of the output that has the
+    """What one result has of the rows of its function; the books of late records are those of the output that has the
     function."""
     if declared.result_of:
         whole = made[declared.result_of]

@@ -36,7 +36,7 @@ MOST_SECONDS = 60.0
 AT_ONCE = 2
 """How many processes ask at the same time; the next ones wait for their turn."""
 WARM_SECONDS = 300
-"""How long a process waits for a request. It ends by itself after twice this time, also after its API server."""
+"""How long a process waits for a request. It ends by itself after twice this time, even if its API server is gone."""
 NOT_ASKED = "the sources can't be asked from here: onlyonce lag says why"
 COMMAND = (
     sys.executable, "-c",
@@ -49,7 +49,7 @@ from onlyonce.operate import unread
 if pipeline := sys.stdin.readline().strip():
     signal.alarm(0)
     unread.print_each(pipeline, read(lambda views: views.rows("taken_in")))
-    os._exit(0)  # at once, also if a thread still waits for a source
+    os._exit(0)  # at once, even if a thread still waits for a source
 """,
 )  # fmt: skip
 
@@ -58,7 +58,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Asked:
-    """What the sources of a pipeline have answered so far.
+    """The answers of a pipeline's sources so far.
 
     rows      as `operate.unread.print_each` prints them; none if the process has not begun to ask, or could not
     why       why there are no rows

@@ -1,4 +1,4 @@
-"""What reading a target into memory needs, for a notebook: the reader's database, pandas, and one refusal.
+"""Help a notebook to read a target into memory: the reader's database, pandas, and one refusal.
 
 pandas is imported when it is used. Nothing is written.
 """
@@ -33,7 +33,7 @@ def place_of(pipeline: Pipeline, output: Output, instance: str) -> Place:
 def not_yet(pipeline: Pipeline, output: Output, instance: str, place: object) -> Refused:
     """Return the refusal of an output without a table."""
     return Refused(
-        f"output {output.name} of {instance} has no rows yet: {place} is not there",
+        f"output {output.name} of {instance} has no rows yet: {place} does not exist",
         data=NO_ROWS,
         hint=f"a window is written when it closes: onlyonce run {pipeline.name}",
     )

@@ -145,7 +145,7 @@ def hidden(rows: StructType, written: StructType) -> bool:
 
 
 def _times(column: pa.Array) -> Iterator[pa.Array]:
-    """Yield the dates and timestamps of a column, also of those inside structs, arrays and maps."""
+    """Yield the dates and timestamps of a column, including those inside structs, arrays and maps."""
     if pa.types.is_date32(column.type) or pa.types.is_timestamp(column.type):
         yield column
     elif pa.types.is_struct(column.type):

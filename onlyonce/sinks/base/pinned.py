@@ -26,7 +26,7 @@ from onlyonce.sinks.base.content import HASH, Tally
 def reference(database: Database, unit: UnitId, epoch: int, content: Content, points: str) -> None:
     """Claim and fill the reference unit of a batch; compare it if it exists. `points`: the prefix of its fail-points.
 
-    Raise InvariantBroken for a replay with other rows, or Superseded.
+    Raise InvariantBroken for a replay with different rows, or Superseded.
     """
     passing(f"{points}-unit-before-claim")
     Units(database).commit(units.Claim(unit, epoch, "driver", "reference"), content, points)
@@ -78,7 +78,7 @@ def pin(rows: DataFrame, schema: StructType, target: Column, partitions: int) ->
 
 
 def check_replay(database: Database, plan: Plan, sink: str, pinned: DataFrame, schema: StructType) -> None:
-    """Stop a replay with other rows before any of its tasks writes: a task sees only its own partition."""
+    """Raise if a replay's rows differ from the committed units, before a task writes: a task sees one partition."""
     there = Units(database).contents(plan.incarnation, plan.batch_id, sink)
     if not there:
         return

@@ -1,4 +1,4 @@
-"""What the target of an output stores, for an erasure: the files and rows to search, and what can be removed.
+"""Data that an output's target stores, for an erasure: the files and rows to search, and what can be removed.
 
 It also says when data that can't be removed will be gone. Each kind of sink has an implementation in its folder, which
 `targets.stored_of` chooses. No Spark is needed.
@@ -16,7 +16,7 @@ from onlyonce.tables import stores
 
 @dataclass(frozen=True)
 class File:
-    """A file or object: its name, and how to read it. `goes`: when the values are gone that an erasure leaves in it.
+    """A file or object: its name, and how to read it. `goes`: when an erasure's values in it will be deleted.
 
     `read` raises FileNotFoundError once the file is gone.
     """

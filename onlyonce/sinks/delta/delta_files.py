@@ -52,7 +52,7 @@ BYTES, ROW_GROUP = 1 << 27, 1 << 17
 """A file is closed after this number of bytes of rows in memory. A row group has this number of rows."""
 RESULT = "path string, partition string, tally binary"
 ARROW = pa.schema({"path": pa.string(), "partition": pa.string(), "tally": pa.binary()})
-"""What a task returns, once for Spark and once for Arrow: a row for each file with its path and partition, and a row
+"""A task's result, once for Spark and once for Arrow: a row for each file with its path and partition, and a row
 with the tally of the rows that it has written."""
 
 

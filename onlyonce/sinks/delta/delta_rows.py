@@ -106,7 +106,7 @@ def generated(rows: DataFrame, there: StructType, given: Collection[str], new: C
 # before anything is written.
 #
 # Spark's own writer knows all of them, but it has no conditional PUT. So a table with anything not listed here is
-# refused, also with features that Delta will have one day.
+# refused, including one with features that Delta will have one day.
 #
 # - NOT NULL (inside a column too), CHECK: each batch is checked before its unit is committed (`delta_files.check_fit`).
 # - varchar(n): each batch is checked before it is written (`held_values`).

@@ -58,7 +58,7 @@ def rows_by_window(place: Place, windowed: bool) -> Windows:
 
 
 def drop(place: Place) -> None:
-    """Remove the table and the table of its deleted keys, also what a killed removal has left."""
+    """Remove the table and the table of its deleted keys, including what a killed removal has left behind."""
     folder = removal.folder_of(place, settings.tables_location())
     if not stores.anything(beside(folder)) or is_ours(beside(folder)):  # not a table that another program has made
         removal.remove(beside(folder))

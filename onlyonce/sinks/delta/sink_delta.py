@@ -381,7 +381,7 @@ class DeltaWriter:
         return UnitId(batch.plan.incarnation, batch.plan.batch_id, self._output.name, 0)
 
     def _commit(self, batch: Batch, content: Content) -> commit.Commit:
-        # With at least once the rows of the first attempt stay: changed code may return other rows in a replay.
+        # With at least once the rows of the first attempt stay: changed code may return different rows in a replay.
         meant = batch.plan.offsets_hash if batch.at_least_once else content.exact
         return commit.Commit(
             self._app_id(batch.plan), batch.plan.batch_id, str(self._unit(batch)), self._query.driver.epoch, meant

@@ -89,7 +89,7 @@ def check(winner: Winner, where: object, there: tuple[int, str]) -> None:
 def missing(winner: Winner, where: object) -> InvariantBroken:
     """Return the error for a missing file that the log vouches for."""
     return InvariantBroken(
-        f"{where} is not there, and neither is {winner.name}: {winner.rows} rows of {winner.instance}, output "
+        f"{where} does not exist, and neither does {winner.name}: {winner.rows} rows of {winner.instance}, output "
         f"{winner.output}",
         data="the log says that they were written; the pane is not final",
         hint="put the file back from a backup of the same moment; or, for a window: onlyonce backfill makes it again",
@@ -447,9 +447,9 @@ class Store(Protocol):
         """Remove a temporary file. It is not an error if the file is gone."""
 
     def publish(self, pane: list[Winner]) -> None:
-        """Make all files of a pane final. This may be repeated, also at the same time.
+        """Make all files of a pane final. This may be repeated, even at the same time.
 
-        Raise InvariantBroken for a missing file, or a final name that has other content.
+        Raise InvariantBroken for a missing file, or a final name that has different content.
         """
 
     def published(self, winners: list[Winner]) -> None:

@@ -1,9 +1,9 @@
 """Entry point: give the files of sharded outputs their final names. No Spark.
 
 The task `finalize` of a stream's DAG, the DAG `onlyonce_finalize_files` and `onlyonce finalize` run it. Only panes of
-committed batches get final names; the log says which attempt's files count. Each step may run twice, also at the same
-time or after a kill. If the final name has the same content already, the file is done; any other content is an error
-(docs/specification/final-file.md).
+committed batches get final names; the log says which attempt's files count. Each step may run twice, even at the same
+time or after a kill. If the final name has the same content already, the file is done; any different content is an
+error (docs/specification/final-file.md).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _found(store: Store, winner: Winner, read: bool) -> str | None:
     """Return how a file differs from its record; None if it is as recorded."""
     size = store.size(winner)
     if size is None:
-        return "it is not there"
+        return "it does not exist"
     if size != winner.bytes:
         return f"it has {size} bytes"
     checksum = hashlib.sha256(store.read(winner)).hexdigest() if read else winner.checksum
@@ -80,7 +80,7 @@ AT_ONCE = 100
 def main(argv: list[str]) -> Report:
     """Finalize once, everything or one pipeline with its bounded runs; return what got its final names.
 
-    Raise InvariantBroken if a file is missing or its name has other content; the other panes are done first. Raise
+    Raise InvariantBroken if a file is missing or its name has different content; the other panes are done first. Raise
     Retryable while the database, a folder or a store is unreachable; the panes of other places are done first. Raise
     Refused for a pipeline that is not declared.
     """

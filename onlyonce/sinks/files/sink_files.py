@@ -155,11 +155,11 @@ Key = tuple[Window, int]
 
 @dataclass(frozen=True)
 class Work:
-    """What a task needs to know; the driver fixes it.
+    """The parameters of a task that writes files. The driver decides them.
 
     place      where the files are, as the log stores it; `store` is the same place
     schema     the columns of the files, in Arrow
-    windows    those of the batch, in microseconds: each gets all its shards, also without rows
+    windows    those of the batch, in microseconds: each gets all its shards, even without rows
     compared   whether a replay must have the same rows (not at least once, where the first attempt's files stay)
     """
 

@@ -210,5 +210,5 @@ def check_owner(table: Table, owner: str) -> None:
             f"the Iceberg table {'.'.join(table.name())} belongs to {there}, by its property {OWNER}; this is {owner}",
             data="nothing was written; a backfill of one would remove the rows of the other",
             hint="give this output another table. If that output is gone, or its platform, and its rows may stay "
-            "beside these, take the property out of the table",
+            "next to these, take the property out of the table",
         )

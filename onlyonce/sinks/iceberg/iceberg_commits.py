@@ -169,8 +169,9 @@ def once(
 ) -> int | None:
     """Commit the files that `files` writes, unless the table has the batch. Compare what it has with what was meant.
 
-    Return the id of the batch's snapshot; None if it has expired. Raise InvariantBroken if the table has other content
-    under the batch, Superseded if a newer driver has committed, and Retryable if others keep committing in between.
+    Return the id of the batch's snapshot; None if it has expired. Raise InvariantBroken if the table has different
+    content under the batch, Superseded if a newer driver has committed, and Retryable if others keep committing in
+    between.
 
     instead_of   the rows that the same commit removes: those of the windows that a backfill has computed again
     replayed     an earlier attempt may have written the batch: then the snapshots are searched too

@@ -107,7 +107,7 @@ def write_unit(
 def write_plainly(table: Table, batch: Batched, offsets: str, files: Files) -> None:
     """Write and commit at least once: without a reference unit.
 
-    Whatever the first attempt wrote is right, as changed code may return other rows in a replay.
+    Whatever the first attempt wrote is right, as changed code may return different rows in a replay.
     """
     if batch.content.rows:
         iceberg_commits.once(table, batch.commit(offsets), files, replayed=batch.replayed)
@@ -123,7 +123,7 @@ def write_plainly(table: Table, batch: Batched, offsets: str, files: Files) -> N
 FILE, TALLY = "oo_file", "oo_tally"
 RESULT = f"{FILE} binary, {TALLY} binary"
 ARROW = pa.schema({FILE: pa.binary(), TALLY: pa.binary()})
-"""What a task returns: a row for each file, with the commit's data about it, and a row with the content of its rows."""
+"""A task returns a row for each file, with the commit's data about it, and a row with the content of its rows."""
 TARGET = 128 * 1024 * 1024
 """Bytes of Arrow that are held before a file of them is written."""
 Batches = Iterator[pa.RecordBatch]
@@ -361,7 +361,7 @@ def _windows(span: Span) -> BooleanExpression:
 
 
 # The files of an Iceberg table: data files, manifests with the bounds of columns, and metadata, of all its snapshots.
-# Also files that killed writers and expired snapshots have left.
+# Also files that killed writers and expired snapshots have left behind.
 
 
 CURRENT = "delete these rows in your table, then expire the snapshots before that"

@@ -43,7 +43,7 @@ def within_deadline(seconds: float) -> Iterator[None]:
 
 
 def hold_deadline(client: httpx.Client) -> httpx.Client:
-    """Make a client keep the deadlines of `within_deadline`, also through a proxy."""
+    """Make a client keep the deadlines of `within_deadline`, even through a proxy."""
     # httpx has no public way to give its transport another network backend and to keep its proxies.
     for transport in (client._transport, *client._mounts.values()):
         if isinstance(transport, httpx.HTTPTransport):

@@ -178,7 +178,7 @@ class StoredOutside(Stored):
         if isinstance(self.sink, KafkaSink):
             settings = send_kafka.settings_of(environment.variable(self.sink.connection) or "")
             return (
-                f"messages of the topic {self.sink.topic}, also those of transactions that were undone, are gone "
+                f"messages of the topic {self.sink.topic}, including those of transactions that were undone, are gone "
                 f"{erasure.lasting_in_topic(send_kafka.configuration(settings, self.sink.topic))}"
             )
         if isinstance(self.sink, BigQuery | BigQueryStream):

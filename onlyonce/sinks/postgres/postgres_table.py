@@ -32,7 +32,7 @@ STRINGS = re.compile(r"text|character varying(\(\d+\))?")
 """Types that hold a string unchanged: `character(n)` cuts the spaces at its end."""
 READER = stored_names.READER_ROLE
 SYSTEM = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
-"""The names of columns that each table of PostgreSQL has already."""
+"""The names of PostgreSQL's system columns, which every table has."""
 KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 """Other relations with columns: a unit and its rows can't be committed together there."""
 
@@ -166,7 +166,10 @@ class SinkTable:
             self._check_unique(connection, table, place, keys)
 
     def _check_unique(self, connection: Connection, table: str, place: str, keys: tuple[str, ...]) -> None:
-        """Raise Refused unless a unique index over the keys finds exactly the row of each key, also of a null."""
+        """Raise Refused unless a unique index over exactly the keys can serve ON CONFLICT.
+
+        It must not be deferrable, needs deterministic collations, and NULLS NOT DISTINCT if a key may be null.
+        """
         listed = ", ".join(keys)
         over = [
             index

@@ -68,7 +68,7 @@ COUNT_KEYS = "SELECT count(*) FROM (SELECT FROM arriving GROUP BY {keys}) AS one
 
 @dataclass(frozen=True)
 class Work:
-    """What a task needs to know.
+    """The parameters of a task that writes rows.
 
     windows              the times in the condition on the rows to delete first (`REPLACED`)
     by_window            whether the sums are kept by window too
@@ -142,7 +142,7 @@ def _settle(work: Work, tally: Tally) -> None:
     """Read the log after the answer to COMMIT was lost, then decide. docs/specification/unit.md."""
     there = Units(work.database).find(work.unit)
     if there is None:
-        raise Retryable(f"unit {work.unit}: the COMMIT did not arrive", data="none of its rows are there")
+        raise Retryable(f"unit {work.unit}: the COMMIT did not arrive", data="none of its rows are in the table")
     compare(work.unit, there, tally.content())
 
 

@@ -46,7 +46,7 @@ FIRST, LAST = conversions.FIRST_DAY * 86_400_000_000, conversions.LAST_INSTANT
 IN_ROW = re.compile(r"in row (\d+)$")
 WORD = re.compile(r"\w+", re.ASCII)
 MOST_DIGITS = 38
-"""The digits of a decimal of 128 bits. Arrow accepts numbers with more digits, also by their scale, and the value
+"""The digits of a decimal of 128 bits. Arrow accepts numbers with more digits, or more by their scale, and the value
 wraps around."""
 WHOLE = r"\A-?(?:0|[1-9][0-9]{0,18})\z"
 FLOAT = r"\A-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\z"
@@ -58,7 +58,7 @@ DAY = (
 CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
 ZONE = "(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
 UNUSUAL = r'["\n\x00]|(?s:\r.)|\A *\r?\z|\A\xef\xbb\xbf'
-"""What makes the table's reader read a line of CSV: a quotation mark, NUL, a line end within, only spaces, or a byte
+"""Matches lines of CSV for the table's reader: a quotation mark, NUL, a line end within, only spaces, or a byte
 order mark at the beginning."""
 PLAIN = {
     "boolean": pa.bool_(),

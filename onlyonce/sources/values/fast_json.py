@@ -1,4 +1,4 @@
-"""Read plain lines of JSON by comparing whole columns, and pack their records into blocks for the partitions.
+"""The fast JSON path: read lines by comparing whole columns, and put their records into blocks for the partitions.
 
 The lines of one program differ in their values only. The layout of most lines (`onlyonce/core/line_template.py`)
 defines between which quotation marks the values are. A line is of that layout if it has as many of them, and all fixed
@@ -58,7 +58,7 @@ class _Block(NamedTuple):
 
 
 def read_by_template(lines: pa.Array, kinds: Mapping[str, str]) -> TemplateLines | None:
-    """Return the plain lines of one layout among a block of UTF-8 strings; None if they are at most half of it."""
+    """Return the lines of one layout among a block of UTF-8 strings; None if they are at most half of it."""
     block = _block(lines)
     layout = _layout(lines, kinds) if block else None
     if block is None or layout is None:
@@ -294,8 +294,7 @@ def _cast(column: pa.Array, kind: str) -> pa.Array:
     return column.cast(TYPES[kind])
 
 
-# Blocks of records from plain lines: they are read, get their id and are packed for their partition, without a row in
-# the JVM.
+# Blocks of records: they are read, get their id and are sorted into their partition, without a row in the JVM.
 #
 # A block is an Arrow message with the records of one partition of the batch. It waits in a file for its task
 # (`block_files`). A line stays a line if it is neither plain nor read by Arrow as the table reads it (`arrow_lines`).
@@ -313,7 +312,7 @@ FOUND = [(OO_EVENT_TIME, INSTANT), (OO_HIGH, pa.int64()), (OO_LOW, pa.int64()), 
 
 @dataclass(frozen=True)
 class Reader:
-    """What a task needs to read plain lines: fixed by the declaration and the batch.
+    """The parameters of a task on the fast JSON path, from the declaration and the batch.
 
     kinds       the declared types: scalars as people write them, others as `DataType.jsonValue`
     named       the name in the source of each column
@@ -431,9 +430,10 @@ class Reader:
 
 
 def plain_record_reader(pipeline: Pipeline, ingestion_time: datetime, partitions: int) -> Reader | None:
-    """Return the reader of a pipeline's plain lines into blocks for `partitions` partitions.
+    """Return the reader of the fast JSON path, which turns lines into blocks for `partitions` partitions.
 
-    None if the pipeline's types or format leave all lines to the table's reader."""
+    None if the pipeline's types or format leave all lines to the table's reader.
+    """
     fields = {
         field.name: (field.dataType.simpleString(), field.dataType.jsonValue())
         for field in session.schema_of(pipeline.schema).fields

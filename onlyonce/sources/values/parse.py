@@ -383,7 +383,7 @@ def _row(line: bytes | None, read: Callable[[str], Row]) -> Row:
 # A line becomes a record.
 #
 # Lines are read by the conversion table. If a line has undeclared fields, the whole line is kept in `oo_unknown` with
-# its record. If the declared types allow it, `fast_json` reads plain lines, and they don't come here.
+# its record. If the declared types allow it, `fast_json` reads flat JSON objects, and they don't come here.
 #
 # The expressions are built once for a declaration and not for each batch, since each needs some calls into the JVM.
 

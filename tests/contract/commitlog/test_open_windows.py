@@ -55,7 +55,7 @@ def known(log: Log) -> Counter[Any]:
 
 
 def test_rows_of_a_window_add_up_until_it_closes(log: Log) -> None:
-    """By the rule of watermark delay, with the max event time that the batch has read; a batch that is ended twice counts once."""
+    """By the rule for late records, with the max event time that the batch has read; a batch that is ended twice counts once."""
     driver = log.start("shop", "per_shop")
     write(log, driver, 0, DAY + HOUR, {0: 2, 1: 1})
     assert known(log) == Counter({(0, 2, False): 1, (1, 1, False): 1})

@@ -246,7 +246,7 @@ def test_a_hook_that_is_not_there_is_refused(named: str, shop: Shop, monkeypatch
     """Before anything is looked at: somebody believes that they will be told."""
     monkeypatch.setenv("ONLYONCE_ALERT_HOOK", named)
 
-    with pytest.raises(Refused, match=r"module:function|is not there"):
+    with pytest.raises(Refused, match=r"module:function|does not exist"):
         alerts.main([])
 
 

@@ -230,7 +230,7 @@ def filed(whole: Shop) -> Shop:
 
 
 FILE_DAMAGES = {
-    "a file is gone": (Path.unlink, "it is not there"),
+    "a file is gone": (Path.unlink, "it does not exist"),
     "a file was cut": (lambda path: path.write_text("{"), "it has 1 bytes"),
     "a byte has flipped": (lambda path: path.write_text('{"n": 7}\n'), "its sha256 is "),
 }

@@ -258,7 +258,7 @@ def test_a_file_that_could_not_be_read_is_reprocessed_with_its_content(shop: Sho
 
     report = shop.reprocess("--batch", "2")
     assert shop.inbox() == Counter(["one", "two", "four"])
-    assert any("gone.jsonl is not there any more" in warning for warning in report.warnings)
+    assert any("gone.jsonl does not exist any more" in warning for warning in report.warnings)
 
     gone.write_text("three\n")
     shop.reprocess("--batch", "2")

@@ -296,7 +296,7 @@ def test_a_temporary_that_is_missing_is_an_error(shop: Shards) -> None:
     ((temporary,),) = shop.log.rows("SELECT temporary FROM onlyonce.output_files ORDER BY rows DESC LIMIT 1")
     (shop.folder / ".pending" / temporary).unlink()
 
-    with pytest.raises(InvariantBroken, match="is not there"):
+    with pytest.raises(InvariantBroken, match="does not exist"):
         finalize.main([])
     assert shop.log.multiset("SELECT state FROM onlyonce.output_files WHERE state <> 'final'") == Counter(
         {("waiting",): 4}

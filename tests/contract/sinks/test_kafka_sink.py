@@ -155,7 +155,7 @@ def test_undone_messages_stay_as_long_as_the_topic_says(broker: Broker) -> None:
 
     assert found == [1, 2]
     assert (
-        f"messages of the topic {sink.topic}, also those of transactions that were undone, are gone by "
+        f"messages of the topic {sink.topic}, including those of transactions that were undone, are gone by "
         in StoredOutside(sink).stays()
     )
 

@@ -127,7 +127,7 @@ def test_what_is_missing_or_was_changed_is_an_error(shop: Shards) -> None:
     name = f"{root}/parts/{listed(shop, 'parts')[0]}"
     content = system.open_input_stream(name).read()
     system.delete_file(name)
-    with pytest.raises(InvariantBroken, match="is not there"):
+    with pytest.raises(InvariantBroken, match="does not exist"):
         finalize.main([])
     put(system, name, content + b"more")
     with pytest.raises(InvariantBroken, match="should have"):

@@ -277,7 +277,7 @@ def test_a_feed_publishes_the_same_records_for_the_same_seed(pull_run: PullRun) 
 def test_a_missing_subscription_is_refused_with_the_command_that_makes_it(pull_run: PullRun) -> None:
     """Before anything is registered."""
     pull_run.fake.subscriber.delete_subscription(subscription=f"{PROJECT}/subscriptions/sales")
-    with pytest.raises(Refused, match="is not there") as refusal:
+    with pytest.raises(Refused, match="does not exist") as refusal:
         pull_run.pull()
 
     assert "gcloud pubsub subscriptions create sales --project=test" in refusal.value.hint

@@ -101,7 +101,7 @@ MUTANTS = (
             """
             raise CommitStateUnknown(
                 f"the database's answer to a COMMIT was lost: {first_line(error)}",
-                data="the transaction is either whole in the log or not there at all",
+                data="the transaction is either whole in the log or not in it at all",
                 hint="the platform reads the log and decides; if this error reaches you, run the same command again",
             ) from error
         """,
@@ -109,7 +109,7 @@ MUTANTS = (
             return
             raise CommitStateUnknown(
                 f"the database's answer to a COMMIT was lost: {first_line(error)}",
-                data="the transaction is either whole in the log or not there at all",
+                data="the transaction is either whole in the log or not in it at all",
                 hint="the platform reads the log and decides; if this error reaches you, run the same command again",
             ) from error
         """,

@@ -629,10 +629,10 @@ MUTANTS = (
         "onlyonce/sinks/postgres/postgres_unit.py",
         Replace(
             "_settle",
-            'raise Retryable(f"unit {work.unit}: the COMMIT did not arrive", data="none of its rows are there")',
+            'raise Retryable(f"unit {work.unit}: the COMMIT did not arrive", data="none of its rows are in the table")',
             """
             return
-            raise Retryable(f"unit {work.unit}: the COMMIT did not arrive", data="none of its rows are there")
+            raise Retryable(f"unit {work.unit}: the COMMIT did not arrive", data="none of its rows are in the table")
         """,
         ),
         tests=(LOST + "test_a_unit_whose_commit_did_not_arrive_is_retryable_and_passes_the_second_time",),

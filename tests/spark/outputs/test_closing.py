@@ -1,4 +1,4 @@
-"""Windows close when the source falls silent, never past the clock; and the rule of watermark delay is one rule."""
+"""Windows close when the source falls silent, never past the clock; and the rule for late records is one rule."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ def failing(tmp_path: Path) -> dict[str, Pipeline]:
     """Sources that can't be asked."""
     sources: dict[str, Any] = {
         "is not a folder": Files(inbox=str(tmp_path / "none")),
-        "is not there": DeltaSource(path=str(tmp_path / "none")),
+        "does not exist": DeltaSource(path=str(tmp_path / "none")),
         "does not answer": Kafka(topic="shop", servers="127.0.0.1:1"),
         "has no counterpart": Kafka(
             topic="shop", servers="127.0.0.1:1", options={"ssl.truststore.location": "/trust.jks"}
@@ -217,7 +217,7 @@ def failing(tmp_path: Path) -> dict[str, Pipeline]:
     return {why: replace(SHOP, source=source) for why, source in sources.items()}
 
 
-@pytest.mark.parametrize("why", ["is not a folder", "is not there", "does not answer", "has no counterpart"])
+@pytest.mark.parametrize("why", ["is not a folder", "does not exist", "does not answer", "has no counterpart"])
 def test_failed_request_says_why(why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known then: no value is 0."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path / "home"))

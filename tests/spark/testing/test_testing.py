@@ -118,7 +118,7 @@ def test_an_early_pane_takes_the_place_of_the_one_before() -> None:
     [
         ("misspelled", "cent"),
         ("ranked", "can't run tests.support.order_dependent:ranked as a stream"),
-        ("gone", "is not there"),
+        ("gone", "does not exist"),
     ],
 )
 def test_what_a_run_would_refuse_is_refused(function: str, said: str) -> None:

@@ -134,7 +134,7 @@ def test_a_missing_column_is_named_with_the_nearest() -> None:
     )
     for text in (spark, "'DataFrame' object has no attribute 'cent'"):
         found = failures.error_of_code("output all: m:f", ValueError(text), ["id", "cents"], "/team/mine.py:3")
-        assert found.what == "/team/mine.py:3: output all: m:f asks for the column 'cent', which is not there"
+        assert found.what == "/team/mine.py:3: output all: m:f asks for the column 'cent', which does not exist"
         assert found.hint.startswith("did you mean 'cents'?")
 
 

@@ -168,7 +168,7 @@ def test_call_of_a_class_names_each_option_that_it_needs(declared: type) -> None
 def test_function_of_python_itself_is_refused(given: Any, name: str) -> None:
     with pytest.raises(Refused, match=f"^Output: transform={name}: it is part of Python's own library") as refused:
         Output(name="a", transform=given, sink=Delta())
-    assert "define your own in a module beside the declarations" in refused.value.hint
+    assert "write your own in a module next to the declarations" in refused.value.hint
 
 
 def test_record_id_that_is_left_out_is_explained() -> None:
@@ -220,4 +220,4 @@ in_declarations.__module__ = "shop.onlyonce_pipelines_pipelines"
 def test_function_that_spark_can_not_import_is_refused(function: Callable[..., Any], why: str) -> None:
     with pytest.raises(Refused, match=f"^Output: transform {why}\n") as refused:
         Output(name="a", transform=function, sink=Delta())
-    assert "define it with def in a module beside the declarations" in refused.value.hint
+    assert "write it with def in a module next to the declarations" in refused.value.hint

@@ -53,7 +53,7 @@ UNSOUND = f"{__name__}:unsound"
 WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
     "no function's name": (lambda: output(reject="cents < 0"), "reject 'cents < 0' is not of the form 'module:function'", ""),
     "rows of windows": (lambda: output("made", from_output="sums", reject=UNSOUND), "only records can be rejected", "declare reject at sums"),
-    "not there": (lambda: load.reject(output(reject=f"{__name__}:unsoun")), "the function that rejects, .*unsoun' is not there", "did you mean '.*:unsound'"),
+    "not there": (lambda: load.reject(output(reject=f"{__name__}:unsoun")), "the function that rejects, .*unsoun' does not exist", "did you mean '.*:unsound'"),
     "more than the rows": (
         lambda: functions.check_reject(output(reject=f"{__name__}:by_price"), by_price), "takes 'prices', which nothing is given to", "a dict of DataFrames"),
 }  # fmt: skip

@@ -151,7 +151,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         "gives its rows as they come, and not by closed windows",
     ),
     "a processor that is none": (lambda: load.state(output(state={"processor": f"{__name__}:output"})), "is not a class of a StatefulProcessor"),
-    "one that is not there": (lambda: load.state(output(state={"processor": f"{__name__}:Silences"})), "the processor '.*' is not there"),
+    "one that does not exist": (lambda: load.state(output(state={"processor": f"{__name__}:Silences"})), "the processor '.*' does not exist"),
     "one with arguments": (lambda: load.state(output(state={"processor": f"{__name__}:Needy"})), "Needy can't be made"),
     "a time to live": (lambda: load.state(output(state={"processor": f"{__name__}:Mortal"})), "'seen' has a time to live"),
     "an init that reads": (lambda: load.state(output(state={"processor": f"{__name__}:Reading"})), "the init of .*Reading fails"),

@@ -308,7 +308,7 @@ def test_transforms_lie_beside_their_declarations(write: Callable[..., Path]) ->
 def test_a_transform_that_is_not_there_is_refused(transform: str, proposed: str | None) -> None:
     """The message names output and function, and the module that is spelt alike."""
     output = Output(name="raw", transform=transform, sink=Delta())
-    with pytest.raises(Refused, match=r"output raw: the transform .* is not there") as refusal:
+    with pytest.raises(Refused, match=r"output raw: the transform .* does not exist") as refusal:
         declarations.transform(output)
 
     assert "'module:function'" in refusal.value.hint
@@ -340,7 +340,7 @@ def test_whether_a_function_is_written_is_told_without_importing_its_module(
     if told is None:
         declarations.check_loaded()
     else:
-        with pytest.raises(Refused, match=r"output raw: the transform .* is not there") as refusal:
+        with pytest.raises(Refused, match=r"output raw: the transform .* does not exist") as refusal:
             declarations.check_loaded()
         assert re.search(told, str(refusal.value))
     assert module not in sys.modules
@@ -487,7 +487,7 @@ MODULE = "from onlyonce import Refused\nimport {imported}\ndef f(rows): return r
          "did you mean 'pandas'? correct the import; or install what brings pandsa wherever onlyonce and Airflow run"),
         ("def f(rows):\nreturn rows\n", "{module}:2: {it} can't be imported: IndentationError: expected an indented block after "
          "function definition on line 1", "correct that line; the module must be importable"),
-        ("def per_huor(rows): ...\n", "{file}: {it} is not there: module '{name}' has no attribute 'per_hour'",
+        ("def per_huor(rows): ...\n", "{file}: {it} does not exist: module '{name}' has no attribute 'per_hour'",
          "did you mean '{name}:per_huor'? it is"),
     ],
     ids=["its import", "its syntax", "no function"],

@@ -301,7 +301,7 @@ def results(groups: list[Group]) -> list[Result]:
 
 
 def of_batch(window: Window, watermark_delay: int, commits: list[Commit]) -> Counter[Result]:
-    """The batch computation over the rows in time, watermark delay taken from the stored frontiers."""
+    """The batch computation over the rows in time, by the stored frontiers."""
     state = []
     for commit in commits:
         for record, time in commit.rows:

@@ -24,7 +24,7 @@ OF_DELTA = (
         (
             OF_SPARK.format("NoSuchBucketException", 404, "NoSuchBucket"),
             Refused,
-            "the bucket of s3://lake is not there",
+            "the bucket of s3://lake does not exist",
         ),
         (OF_SPARK.format("S3Exception", 400, "ExpiredToken"), Refused, "s3://lake does not let us in: ExpiredToken"),
         (OF_SPARK.format("S3Exception", 503, "SlowDown"), Retryable, "s3://lake does not answer"),

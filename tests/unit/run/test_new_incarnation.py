@@ -35,8 +35,8 @@ def test_a_file_that_could_not_be_read_is_one_record(tmp_path: Path) -> None:
     [
         (WINDOW, {}, "no gap: closed windows stay"),
         (WINDOW, {"first_window": 0}, "windows that start before 1970-01-01T00:00:00Z stay as they are"),
-        (WINDOW | EARLY, {}, "no row goes, but open windows may be too small"),
-        (EARLY, {"version": 0}, "no row goes, but totals may be too small"),
+        (WINDOW | EARLY, {}, "no row is lost, but open windows may be too small"),
+        (EARLY, {"version": 0}, "no row is lost, but totals may be too small"),
         (WINDOW | {"panes": "early", "pane_column": "pane", "sink": Delta()}, {}, "no gap: closed windows stay"),
         ({"sink": Delta()}, {}, "no gap: the rows that are written stay"),
         ({"sink": Delta()}, {FROM_START: True}, "a gap: the next run removes all rows"),

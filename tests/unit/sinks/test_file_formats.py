@@ -92,7 +92,7 @@ def test_a_writer_of_ones_own_is_found_by_its_name_or_refused(monkeypatch: pytes
     """It gets file, schema and batches."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     assert written("test_file_formats:own", cut()).decode().startswith("2 rows of id,n")
-    with pytest.raises(Refused, match="is not there"):
+    with pytest.raises(Refused, match="does not exist"):
         sink_files.format_of("test_file_formats:other")
 
 

@@ -210,8 +210,8 @@ def _log_cut(path: Path) -> None:
     ("change", "said"),
     [
         (_made_again, "is another table than the one"), (_put_back, "was put back to an older state"),
-        (_vacuumed, "which version 2 of the table has added, is not there"), (_log_cut, "version 2 is not read, and its log now begins"),
-        (shutil.rmtree, "is not there"),
+        (_vacuumed, "which version 2 of the table has added, does not exist"), (_log_cut, "version 2 is not read, and its log now begins"),
+        (shutil.rmtree, "does not exist"),
     ],
 )  # fmt: skip
 def test_what_would_lose_rows_is_refused(change: Callable[[Path], None], said: str, tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_a_data_file_that_goes_between_registry_and_batch_is_refused(tmp_path: P
     delta_log.check_table_there(pipeline, file)
     Path(file.path).unlink()
 
-    with pytest.raises(Refused, match="which version 0 of the table has added, is not there"):
+    with pytest.raises(Refused, match="which version 0 of the table has added, does not exist"):
         delta_log.check_table_there(pipeline, file)
 
 
