@@ -36,7 +36,7 @@ WHERE instance = :instance AND bucket = ANY (:buckets) AND (bucket, incarnation,
     SELECT * FROM unnest(CAST(:buckets AS bigint[]), CAST(:incarnations AS text[]), CAST(:batch_ids AS bigint[]),
                          CAST(:chosen AS int[])))
 
--- mend_filter --
+-- repair_filter --
 -- A filter that was missing or damaged, made again from the ids.
 UPDATE onlyonce_private.catalog_chunks SET filter = :filter
 WHERE instance = :instance AND bucket = :bucket AND incarnation = :incarnation AND batch_id = :batch_id AND partition = :partition
