@@ -121,9 +121,9 @@ def _rewritten(connection: Connection) -> None:
 #   JSON's, CSV's and a URL's escapes undone.
 # - anything else: a part is the bytes.
 #
-# A part is compared by one of `Mentions`' methods, each of which needs all values of the condition: `in_row` by columns;
-# `in_string` one string in all its spellings; `in_line` a line in all encodings; `in_bytes` raw bytes; `in_file` bytes
-# of an unknown format, only if a value is so long that it is not there by chance.
+# A part is compared by one of `Mentions`' methods, which all need all values of the condition: `in_row` by columns;
+# `in_string` a string in all its spellings; `in_line` a line in all encodings; `in_bytes` raw bytes; `in_file` bytes of
+# an unknown format, only if a value is so long that it is not there by chance.
 
 
 LZ4_BLOCK = b"LZ4Block"
