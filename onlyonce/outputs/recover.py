@@ -54,7 +54,7 @@ def finish(context: RunContext, query: Query, root: Output, number: int) -> None
     batch can't be computed from `events`, or began under another declaration. Raise InvariantBroken if a sink has other
     rows.
     """
-    batch = Batches(query.database).find_begun(query.incarnation, number)
+    batch = Batches(query.database).find(query.incarnation, number)
     if context.declaration_hash(root.name) != batch.plan.declaration_hash:
         raise Refused(
             f"batch {query.incarnation}/{number} is half written under another declaration than the present one",
@@ -78,7 +78,7 @@ def finish(context: RunContext, query: Query, root: Output, number: int) -> None
 
 def _earlier(query: Query, number: int) -> Plan | None:
     """Return the plan of the batch before; None before the first."""
-    return Batches(query.database).find_begun(query.incarnation, number - 1).plan if number else None
+    return Batches(query.database).find(query.incarnation, number - 1).plan if number else None
 
 
 def _rows(

@@ -434,7 +434,7 @@ def _fence_events(database: Database, instance: str, driver: incarnations.Driver
 
 def _finish_receive(database: Database, driver: incarnations.Driver, row: Begun, path: Location, app_id: str) -> None:
     """End a begun receive batch whose rows are in `events` and whose units are in the log."""
-    found = Batches(database).find_begun(driver.incarnation, row.batch_id)
+    found = Batches(database).find(driver.incarnation, row.batch_id)
     version = exactly(path, _version_with(opening.table(path), app_id, row.batch_id))
     must = _must(path.parent, row.source_to, found.plan.facts)
     if found.without_catalog:
