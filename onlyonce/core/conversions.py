@@ -435,7 +435,7 @@ def formatted(kind: str, form: str) -> Convert:
         except Unfit as why:
             raise Unfit(str(why) or other) from None
 
-    if form in EPOCHS:
+    if form in EPOCHS:  # declared only for columns of the type timestamp
         places = EPOCHS[form]
         return lambda value, unknown: (
             _of_seconds(value, places) if isinstance(value, str) and NUMBER.fullmatch(value) else own(value, unknown)

@@ -75,7 +75,6 @@ class Work:
     floats          the columns of floats: a unit has their sums, which a replay compares with a tolerance
     windows         the times in the condition on the rows to delete first (`REPLACED`)
     by_window       whether the sums of an increment are also kept by window, in a table next to the target
-    beside          columns that are counted and not written, with the name under which they are counted
     keys, sequence_by, delete_when   as the sink declares them
     """
 
@@ -90,6 +89,7 @@ class Work:
     windows: tuple[str, ...] | None = None
     by_window: bool = False
     beside: tuple[tuple[str, str], ...] = ()
+    """Columns that are counted and not written, with the name under which they are counted."""
     sequence_by: tuple[str, ...] = ()
     delete_when: str | None = None
 
