@@ -67,8 +67,8 @@ class Arrivals(Transactions):
                 data="nothing was changed",
                 hint=f"onlyonce stop {instance} waits for its end; then run the same command again",
             )
-        # Locks the row that each batch reads FOR SHARE when it begins. So a driver that starts now begins no batch until
-        # this transaction has ended.
+        # Locks the row that each batch reads FOR SHARE when it begins. So a driver that starts now can begin no batch
+        # before this transaction has ended.
         found = ask(self.connection, "arrivals", "now", instance=instance)[0]
         if begun := ask(self.connection, "arrivals", "begun", instance=instance):
             batch = f"{begun[0].incarnation}/{begun[0].batch_id}"
