@@ -52,7 +52,8 @@ def submit_command(
     extra   the extras of the Airflow connection: queue, namespace, principal, program
     given   the keywords of the hook; `conf` is a mapping, all others are strings and numbers
 
-    Raise Refused for a keyword of OF_A_TASK, and for the connection's keytab.
+    Raise Refused for a keyword of OF_A_TASK, and for the connection's keytab: there it is the file's content, which the
+    hook writes into a temporary file of the task.
     """
     refused = [word for word in OF_A_TASK if given.get(word)]
     refused += ["the keytab of the connection"] if extra.get("keytab") and not given.get("keytab") else []

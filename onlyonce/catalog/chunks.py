@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import xxhash
 from psycopg2 import sql as identifiers
@@ -84,17 +84,13 @@ def _parts(rows: Iterable[Sequence[Value]]) -> Iterable[bytes]:
 
 
 # The id catalog: for each receive unit the packed, sorted 128-bit hashes of the ids that it kept, and their filter.
+#
+# `gc` merges small chunks of committed batches into one (`core.gc.to_merge`), also while batches look up ids. A look-up
+# that finds a listed chunk merged lists the chunks again.
 
 
 BUCKET_SECONDS = int(BUCKET.total_seconds())
 """Ingestion time is cut into buckets of ten minutes."""
-
-Probe = Literal["own_bucket", "live_buckets"]
-"""Which buckets may hold an earlier delivery of a record.
-
-Its own bucket, if a re-delivery keeps its ingestion time (a broker's timestamp). Every live bucket, if the publisher
-may send it again under a new one (a file is listed again).
-"""
 
 
 class ChunkKey(NamedTuple):
@@ -132,7 +128,15 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class Place:
-    """The coordinates of a receive unit, by which it asks and adds ids."""
+    """The coordinates of a receive unit, by which it asks and adds ids.
+
+    instance      the instance whose ids are asked
+    bucket        the bucket of the batch's arrival, to which its ids are added
+    floor         the gc floor when the batch began: buckets below it are not asked, since they may be removed
+    incarnation, batch_id, partition  of the unit
+    partitions    how many partitions the batch has: a record's partition is the remainder of its id's upper half by it
+    edge          how many buckets from the floor on count as near to it (`near_edge`); 0: none
+    """
 
     instance: str
     bucket: int
@@ -141,7 +145,6 @@ class Place:
     batch_id: int
     partition: int
     partitions: int
-    probe: Probe = "live_buckets"
     edge: int = 0
 
     def near_edge(self, bucket: int) -> bool:
@@ -167,6 +170,22 @@ class KeptBatch:
     kept: int
 
 
+@dataclass(frozen=True)
+class LookUps:
+    """Figures of a look-up in (id, chunk) pairs; all 0 if no chunk was asked.
+
+    spared           the filter said no
+    made             the filter said maybe, and the exact ids were read
+    false_positives  of the pairs in `made`, those whose id was not in the chunk
+    near             how many ids were found in buckets near the edge of the dedup horizon
+    """
+
+    spared: int = 0
+    made: int = 0
+    false_positives: int = 0
+    near: int = 0
+
+
 class Chunks(Transactions):
     """The chunks of the id catalog."""
 
@@ -174,14 +193,14 @@ class Chunks(Transactions):
     def visible(self, place: Place) -> list[Chunk]:
         """Return the chunks of earlier batches that can hold an id of this partition.
 
-        It lists only batches below this one. So a replay decides the same again, in whichever order the commit to Delta
-        and the commit to the id catalog happened.
+        Of this incarnation it lists only batches below this one, of other incarnations all batches. So a replay decides
+        the same again, in whichever order the commit to Delta and the commit to the id catalog happened. A chunk of a
+        batch with another number of partitions is listed if an id can be in both its partition and this one.
         """
         rows = ask(
             self.connection, "catalog", "chunks",
             instance=place.instance, floor=place.floor, incarnation=place.incarnation, batch_id=place.batch_id,
             partition=place.partition, partitions=place.partitions,
-            only_bucket=place.bucket if place.probe == "own_bucket" else None,
         )  # fmt: skip
         return [Chunk(ChunkKey(r.bucket, r.incarnation, r.batch_id, r.partition), r.id_count, r.ids_hash) for r in rows]
 
@@ -199,9 +218,13 @@ class Chunks(Transactions):
 
     @one_transaction
     def slices(self, instance: str, chunk: Chunk, starts: list[int], ends: list[int]) -> list[bytes] | None:
-        """Return the packed ids of a chunk, from each start to before each end; None if it was merged.
+        """Return slices of the packed ids of a chunk; None if it was merged.
 
-        The database reads only the pages that hold them: packed ids are stored uncompressed, out of the row.
+        starts, ends   numbers of ids, counted from 0: slice i has the ids from starts[i] to before ends[i]
+
+        The chunk's number of ids is a part of the question: a merged chunk has the key of its last part, and more ids.
+        PostgreSQL reads only the pages that hold the slices: the column is `STORAGE EXTERNAL` (out of line, not
+        compressed).
         """
         rows = ask(
             self.connection,
@@ -232,7 +255,7 @@ class Chunks(Transactions):
     @one_transaction
     def repair_filter(self, instance: str, key: ChunkKey, bloom: bytes) -> None:
         """Store a filter that was made again, in place of a missing or damaged one."""
-        do(self.connection, "catalog", "mend_filter", filter=bloom, **_key(instance, key))
+        do(self.connection, "catalog", "repair_filter", filter=bloom, **_key(instance, key))
 
     @one_transaction
     def add(self, place: Place, packed: bytes, bloom: bytes | None = None) -> None:
@@ -253,7 +276,7 @@ class Chunks(Transactions):
 
     @one_transaction
     def replace_ids(self, instance: str, key: ChunkKey, packed: bytes, bloom: bytes) -> None:
-        """Replace the ids of a chunk."""
+        """Replace the ids of a chunk from which an erasure has removed some."""
         known = {"ids": packed, "id_count": len(packed) // BYTES, "ids_hash": ids_hash(packed), "filter": bloom}
         do(self.connection, "catalog", "replace_ids", **known, **_key(instance, key))
 
@@ -319,22 +342,6 @@ class Chunks(Transactions):
         make = "CREATE TABLE {child} (LIKE {parent} INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE) {by}"
         cursor.execute(identifiers.SQL(make).format(**names))
         cursor.execute(identifiers.SQL("ALTER TABLE {parent} ATTACH PARTITION {child} {bounds}").format(**names))
-
-
-@dataclass(frozen=True)
-class LookUps:
-    """Figures of a look-up in (id, chunk) pairs; all 0 if no chunk was asked.
-
-    spared           the filter said no
-    made             the filter said maybe, and the exact ids were read
-    false_positives  of the pairs in `made`, those whose id was not in the chunk
-    near             how many ids were found in buckets near the edge of the dedup horizon
-    """
-
-    spared: int = 0
-    made: int = 0
-    false_positives: int = 0
-    near: int = 0
 
 
 def ids_hash(packed: bytes) -> int:

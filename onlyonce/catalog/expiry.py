@@ -147,6 +147,7 @@ class Collector(Transactions):
 
         Raise Retryable (from `connect.run`) if a reader holds the bucket for longer than `SHORT_WAIT`.
         """
+        # No merge, erasure or other gc run changes chunks meanwhile.
         locks.wait(self.connection, stored_names.catalog_lock(instance))
         ask(self.connection, "gc", "short_wait", wait=SHORT_WAIT)
         size = ask(self.connection, "gc", "size", name=f"{stored_names.PRIVATE_SCHEMA}.{gone.name}")[0].bytes
@@ -157,6 +158,7 @@ class Collector(Transactions):
             self._on("ALTER TABLE {parent} DETACH PARTITION {child} FINALIZE", parent=parent, child=gone.name)
         chunks, ids = self._on("SELECT count(*), coalesce(sum(id_count), 0)::bigint FROM {child}", child=gone.name)
         self._on("DROP TABLE {child}", child=gone.name)
+        # The list of chunks that look-ups read.
         do(self.connection, "gc", "unlist", instance=instance, bucket=gone.bucket)
         return Dropped(gone.bucket, chunks, ids, size)
 

@@ -59,12 +59,7 @@ class RangeFilters(Transactions):
 
     @one_transaction
     def visible(self, place: Place) -> list[RangeFilter]:
-        """Return the filters that may answer for ids of this partition, the longest range first.
-
-        Return none if only the unit's own bucket is probed.
-        """
-        if place.probe == "own_bucket":
-            return []
+        """Return the filters that may answer for ids of this partition, the longest range first."""
         rows = ask(
             self.connection, "range_filters", "visible",
             instance=place.instance, floor=place.floor, partition=place.partition, partitions=place.partitions,

@@ -1,14 +1,16 @@
 """Store the begin and end of backfills, and read from the log what a backfill needs. docs/specification/backfill.md.
 
 - `closed_reach` decides which part of a span the output's stream has closed and written. Only that may be backfilled.
-- `Backfills` has the transactions of a backfill, in the order `open_incarnation`, `begin`, `widen`, `end`. `reach`,
-  `met`,
-  `done`, `windows_in` and `late_windows` read from the log.
+- `Backfills` has the transactions of a backfill, in the order `open_incarnation`, `begin`, `widen`, `end`. `give_up`
+  ends begun ones. The other methods read from the log.
 - `Panes` stores how much of each open window an output has written. Streams use it.
 
 Each interval of an output has an incarnation of its own, without a checkpoint:
 `flights/per_carrier@2013-01-01T00:00:00Z--2013-01-02T00:00:00Z/1`. Each attempt at the interval is a batch of this
 incarnation. It reads the newest `events` and replaces whole windows, so it needs nothing from an earlier attempt.
+
+The exception: all backfills of an output for late rows share one incarnation, `flights/per_carrier@late/1`. Its batches
+have different intervals, one at a time: a new one replaces a begun one, whichever interval that had.
 """
 
 from __future__ import annotations
@@ -157,7 +159,8 @@ class Backfills(Transactions):
         Raise Superseded if a newer driver has the interval. Raise Refused or Retryable if another begun backfill shares
         its windows, or if records of the windows are removed.
 
-        Rows that earlier attempts at the interval have put into the outbox are deleted: each attempt sends its own.
+        Rows that killed attempts have put into the outbox are deleted: none of them was sent. Rows of committed
+        attempts stay.
         """
         Incarnations(self.connection).check_epoch(driver.incarnation, driver.epoch)
         self._lock(request.instance)
@@ -213,7 +216,8 @@ class Backfills(Transactions):
         counts     what the log stores of the backfill
         rejected   the records of these windows that the output rejects now (`removals.REJECTED`); None if its
                    declaration rejects none
-        sinks      called with this transaction first: each raises if its sink does not have all its units
+        sinks      called with this transaction: each raises if its sink does not have all its units, so the log never
+                   says that a backfill is committed while a sink lacks rows
 
         Change nothing if the backfill is already committed. Then the answer to an earlier COMMIT was lost.
         """
@@ -232,7 +236,8 @@ class Backfills(Transactions):
                 "declaration_hash": request.declaration_hash,
             }  # fmt: skip
             do_rows(self.connection, "backfills", "add_panes", made, **same)
-            do(self.connection, "backfills", "drop_panes", window_from=start, window_to=stop, **same)
+            # Windows that had rows and have none now get a generation without rows. So this is after `add_panes`.
+            do(self.connection, "backfills", "add_empty_panes", window_from=start, window_to=stop, **same)
         OutboxRows(self.connection).let_wait(request.instance, driver.incarnation, number)
         whose = {"incarnation": driver.incarnation, "batch_id": number}
         rows = removals.REJECTED.empty_table() if rejected is None else rejected
@@ -244,7 +249,7 @@ class Backfills(Transactions):
     def met(self, instance: str, output: str, span: Span, events_version: int) -> Counts:
         """Return how many (record, window) pairs of a span the output's stream has met up to a version of `events`.
 
-        The pairs are counted in time and late, by the windows of the declaration under which the stream met them.
+        The counts are `in_time` and `late`, by the windows of the declaration under which the stream met the records.
         """
         start, stop = span.times
         rows = ask(
@@ -274,9 +279,11 @@ class Backfills(Transactions):
     def windows_in(
         self, instance: str, outputs: list[str], span: Span, *, late_only: bool = False
     ) -> list[dict[str, Any]]:
-        """Return the windows of some outputs that start in a span, with what the log says about each.
+        """Return the windows of some outputs that start in a span, as rows of the view `onlyonce.windows`.
 
-        `late_only`: return only windows with late records that no backfill has included.
+        A row has output, window_start, window_end, generation, state, rows, in_time, late and late_not_included.
+        `late_only`: return only windows with late records that no backfill has included. Such a row has only output,
+        window_start, window_end and late_not_included.
         """
         asked = {"instance": instance, "outputs": outputs, "window_from": span.times[0], "window_to": span.times[1]}
         rows = (
@@ -295,8 +302,8 @@ class Backfills(Transactions):
         begun to compute again: a sink may have their new rows already.
 
         A late record is in no session yet, so the log has the first and the last event time of the late records of an
-        hour. They become the two entries (first, last) and (last, last). `core.backfill.spans` makes a span of the
-        starts of entries that touch. So the span contains the first time and the last one.
+        hour. They become the two entries (first, last) and (last, last). `core.backfill.spans` makes a span of entries
+        that touch. The span must contain `last`, and it contains only starts of entries. So `last` is a start too.
         """
         found: list[tuple[int, int]] = []
         for row in ask(self.connection, "backfills", "late_not_included", instance=instance, output=output):
@@ -317,7 +324,9 @@ class Backfills(Transactions):
         return [Span(*bounds_in_micros(row.window_from, row.window_to)) for row in rows]
 
     def _has_open_rows(self, instance: str, root: Output, span: Span, closed: int | None) -> bool:
-        """Return whether open windows of the span have records in time. `closed`: up to where windows are closed.
+        """Return whether open windows of the span have records in time.
+
+        `closed`: up to where windows are closed. If it is None, all windows are open.
 
         Return False for sessions, since the log does not know which sessions its records will be in.
         """
@@ -361,9 +370,6 @@ def closed_reach(database: Database, instance: str, root: Output, span: Span) ->
 
     Raise OpenWindows if there is no such part, or if open windows of the span have records in time. Raise Refused if
     records of the span are removed.
-
-    OpenWindows is raised outside the transaction. It is a Retryable, and inside `run` would retry the transaction. But
-    a retry can't close a window.
     """
 
     def look(conn: Connection) -> tuple[Reach, bool]:
@@ -441,12 +447,15 @@ class Panes(Transactions):
         )  # fmt: skip
 
     @one_transaction
-    def forget_changed(self, batch: Batch, instance: str, output: str) -> None:
-        """Delete the open windows that a batch has not written. It has written all open sessions."""
+    def forget_replaced_sessions(self, batch: Batch, instance: str, output: str) -> None:
+        """Delete the open windows of an output with sessions that a batch has not written.
+
+        The batch has written all open sessions. So the others have merged, or have another start or end by now.
+        """
         do(
             self.connection,
             "triggers",
-            "forget_changed",
+            "forget_replaced_sessions",
             instance=instance,
             output=output,
             incarnation=batch.plan.incarnation,

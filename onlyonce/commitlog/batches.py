@@ -194,7 +194,7 @@ class Batches(Transactions):
         return self.frontier(instance), SourceBatches(self.connection).known(instance), self.last_taken_in(instance)
 
     @one_transaction
-    def find_begun(self, incarnation: str, batch_id: int) -> Batch:
+    def find(self, incarnation: str, batch_id: int) -> Batch:
         """Return a batch that is in the log, without a plan to compare it with."""
         found = self.logged(incarnation, batch_id)
         assert found is not None

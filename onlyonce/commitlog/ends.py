@@ -91,7 +91,7 @@ class OutputEnds(Transactions):
         if windows.numbered is not None:
             Panes(self.connection).number(batch, instance, root.name, windows.numbered)
         if windows.all_open:
-            Panes(self.connection).forget_changed(batch, instance, root.name)
+            Panes(self.connection).forget_replaced_sessions(batch, instance, root.name)
         if not windows.final:
             Panes(self.connection).close(instance, root, windows.outputs, windows.version)
         Batches(self.connection).end(driver, batch, outcome)

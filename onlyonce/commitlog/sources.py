@@ -1,4 +1,4 @@
-"""Corrected arrivals, failed attempts of receive, and Pub/Sub subscriptions.
+"""Corrected arrivals, failed attempts of receive, Pub/Sub subscriptions, and the last answers of sources.
 
 `Arrivals` corrects when an instance's input arrived, after a driver whose clock was ahead has registered some of it.
 `onlyonce doctor --fix --yes` calls this.
@@ -67,6 +67,8 @@ class Arrivals(Transactions):
                 data="nothing was changed",
                 hint=f"onlyonce stop {instance} waits for its end; then run the same command again",
             )
+        # Locks the row that each batch reads FOR SHARE when it begins. So a driver that starts now can begin no batch
+        # before this transaction has ended.
         found = ask(self.connection, "arrivals", "now", instance=instance)[0]
         if begun := ask(self.connection, "arrivals", "begun", instance=instance):
             batch = f"{begun[0].incarnation}/{begun[0].batch_id}"
@@ -107,7 +109,11 @@ class Arrivals(Transactions):
 
 
 def _free(found: Any) -> tuple[datetime, int]:
-    """Return the first time from now on whose bucket has no removed ids, and the floor that fits it."""
+    """Return the first time from now on whose bucket has no removed ids, and the floor that fits it.
+
+    The floor may be lowered: no ids were ever stored between it and the bucket after the last one below it that a batch
+    has used (`free_from`).
+    """
     if found.gc_floor <= found.bucket:
         return found.now, found.gc_floor
     if found.free_from <= found.bucket:
@@ -230,8 +236,8 @@ class Subscriptions(Transactions):
         """Note the messages of a file before it is written: the subscription may deliver them again within its
         retention.
 
-        `bucket` was the newest before they were pulled, so no pull run has put them into a lower one. The floor is read
-        FOR SHARE, as a batch does when it begins, so no gc of ids runs in between.
+        `bucket` was the newest before they were pulled. Another pull run may have noted the same messages, but not in a
+        lower bucket. The floor is read FOR SHARE, as a batch does when it begins, so no gc of ids runs in between.
 
         Raise Retryable if the floor has passed the bucket. Then this pull run has slept, and others may have pulled its
         messages, whose ids may be removed.

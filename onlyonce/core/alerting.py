@@ -1,7 +1,7 @@
 """Decide which alerts are due. Pure.
 
-They are: records that do not add up, lag, unread input, a batch without progress, duplicates near the dedup horizon, a
-last run that failed.
+They are: records that do not add up, lag, unread input, a source that does not answer, a batch without progress,
+duplicates near the dedup horizon, a last run that failed.
 
 A cause is one thing that is wrong (`kind`, `subject`). It is reported once, and again only after it has cleared.
 """

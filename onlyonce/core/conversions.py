@@ -226,7 +226,8 @@ FIRST_DAY, LAST_DAY = (one.toordinal() - EPOCH.toordinal() for one in (date.min,
 LAST_INSTANT = (LAST_DAY + 1) * 86_400_000_000 - 1
 """The last instant that `events` can hold, in microseconds since 1970."""
 LARGEST_ADJUSTED = 12
-"""The exponent of the largest number of seconds since 1970 that has a year: 253,402,300,799."""
+"""A number of seconds with this exponent (10^12) or a larger one is beyond the year 9999, whose last second is
+253,402,300,799. It is checked first, since a number with a huge exponent can't be quantized."""
 OUT_OF_YEARS = "as a time since 1970 its year is not in 1 to 9999"
 BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 EXACT_INTEGERS = {"float": 1 << 24, "double": 1 << 53}
@@ -330,6 +331,7 @@ def decimal(precision: int, scale: int) -> Convert:
         if exact and exact.adjusted() >= precision - scale:
             raise Unfit("it has too many digits before the point")
         try:
+            # A zero may have any exponent (0E+99999), and Decimal(0) has none.
             return Context(prec=len(value) + precision + 2, traps=[InvalidOperation, Inexact]).quantize(
                 exact if exact else Decimal(0), unit
             )
@@ -433,7 +435,7 @@ def formatted(kind: str, form: str) -> Convert:
         except Unfit as why:
             raise Unfit(str(why) or other) from None
 
-    if form in EPOCHS:
+    if form in EPOCHS:  # declared only for columns of the type timestamp
         places = EPOCHS[form]
         return lambda value, unknown: (
             _of_seconds(value, places) if isinstance(value, str) and NUMBER.fullmatch(value) else own(value, unknown)

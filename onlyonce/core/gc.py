@@ -9,7 +9,7 @@ batch's arrival. Buckets are ten minutes long (`BUCKET`).
 
 *The floor* is the bucket below which ids may be removed. It is older than the newest bucket with a committed batch by
 the dedup horizon. It is still older if a batch that has begun needs older ids, or a message that may come again. It
-never moves back.
+never moves back, unless a person corrects arrivals that were ahead (`commitlog.sources.Arrivals.correct`).
 
 The horizon is measured in *lived* time, not by a clock: a gap between two neighbouring buckets with committed batches
 counts as at most `PAUSE` (an hour), however long it took. So:
@@ -158,8 +158,8 @@ def to_merge(parts: Iterable[Part], *, closed: bool) -> list[Part]:
     small chunks of each level and fewer than MANY large ones, after any number of batches. An id is rewritten once for
     each level.
     """
-    small = sorted(part for part in parts if part.ids <= FULL // 2)
-    for _, layout in groupby(small, lambda part: (part.incarnation, part.partitions, part.partition)):
+    mergeable = sorted(part for part in parts if part.ids <= FULL // 2)
+    for _, layout in groupby(mergeable, lambda part: (part.incarnation, part.partitions, part.partition)):
         for some, crowd in _groups(list(layout), closed=closed):
             fitting = _fitting(some)
             if len(fitting) >= crowd or len(fitting) < len(some):

@@ -217,7 +217,7 @@ MARK_SHARED = "shared"
 # Read by a replay and by the next incarnation. Spark names the first two.
 RESERVOIR_VERSION = "reservoirVersion"
 RESERVOIR_INDEX = "index"
-FIRST_READING = "first_reading"
+FIRST_READING = "first_reading"  # in a position: the last version of the snapshot that is read in parts
 LINES = "lines"
 LOST = "lost"
 OFFSETS = "offsets"
@@ -225,13 +225,13 @@ STATELESS = "stateless"
 STAGED = "staged"
 """The outputs of a batch whose rows are staged, in its `facts`."""
 START_VERSION = "version"
-AFTER_BATCH_NO = "after_batch_no"
-COUNTED_UPTO = "counted_upto"
-CLOSED_BY = "closed_by"
-ROWS_FROM = "rows_from"
-FIRST_WINDOW = "first_window"
-KEPT_FROM = "kept_from"
-FROM_START = "from_start"
+AFTER_BATCH_NO = "after_batch_no"  # receive: the last batch of the manifest that earlier incarnations have read
+COUNTED_UPTO = "counted_upto"  # the last version of `events` that earlier incarnations have read
+CLOSED_BY = "closed_by"  # the version by whose frontier earlier incarnations have written windows
+ROWS_FROM = "rows_from"  # the first version to read if the output keeps no state: it writes rows as it reads them
+FIRST_WINDOW = "first_window"  # windows that start before this time are left out
+KEPT_FROM = "kept_from"  # the event time from which `events` had all records when the incarnation began
+FROM_START = "from_start"  # the incarnation removes all rows of the target, and writes them again
 LOOKUP_VERSION = "version"
 LOOKUP_TABLE = "table"
 """For each lookup in `batches.lookups` and `panes.lookups`."""

@@ -28,7 +28,11 @@ RECENT = 100
 def committed(pipeline: str, run_id: str) -> list[dict[str, Any]]:
     """Return one entry, of JSON values, for each output that the run has written rows to. Raise Retryable.
 
-    Bounded runs have targets of their own and no entries.
+    Bounded runs have targets of their own and no entries. The values of an entry:
+
+    batch           the output's last batch of the run with rows
+    batches, rows   of the whole run; `rows` is None if the log counts none, as for Delta at least once
+    delta_version   of the last batch; None if it is not among the table's RECENT last commits
     """
     database = Database(settings.database_url(), "onlyonce-assets")
     found = Views(database).rows("run_outputs", run_id=run_id, pipeline=pipeline)

@@ -57,7 +57,10 @@ def source_conditions(pipeline: Pipeline, condition: Condition) -> Iterator[Aske
 
 
 def source_mentions(pipeline: Pipeline, condition: Condition) -> Mentions:
-    """Return the test of a condition, which knows the names that the sources have for its columns."""
+    """Return the test for stored bytes of any kind, as opposed to `Condition`, which compares parsed lines.
+
+    It knows the names that the sources have for the condition's columns, and their encodings.
+    """
     names = {name: {name} for name in condition.values}
     codes = {encoding_of(source.source) for source in api_pipeline.each_input(pipeline)} - {UTF_8}
     for source in api_pipeline.each_input(pipeline):
@@ -99,6 +102,12 @@ def _constant(made: str) -> str | None:
 # become spaces: without its quotes, a later quote could close a stray quote of another record. A file is written next
 # to itself under a hidden name and then renamed, so a kill leaves either the old or the new file.
 #
+# The places are those of an earlier reading. They still hold, since nothing may change an input file: the manifest
+# refuses a changed one. If the file's size or time differs all the same, nothing of it is blanked.
+#
+# Each byte becomes a space or stays a quote. That is right in each encoding that a source can declare (`encodings`): in
+# all of them the bytes of these two characters are those of ASCII.
+#
 # Files that are compressed, that grow, or have columns (Parquet, Avro) stay, and the search at the end names them.
 
 
@@ -108,10 +117,14 @@ SPACES_AND_QUOTES = SPACES[:34] + b'"' + SPACES[35:]
 """The replacement of each byte."""
 
 
+State = tuple[int, int]
+
+
 @dataclass(frozen=True)
 class Lines:
     """A file with records to erase: the bytes [first, until) of each.
 
+    state        the size and the time of change of the file when the places were found (`state_of`)
     with_quotes  whether their quotes stay
     ids          the values of the record id columns of each line that is a record; None if the lines don't have these
                  columns
@@ -119,6 +132,7 @@ class Lines:
 
     path: Path
     places: list[tuple[int, int]]
+    state: State
     source: str = ""
     with_quotes: bool = False
     ids: frozenset[tuple[str, ...]] | None = None
@@ -136,11 +150,18 @@ def found_in_files(pipeline: Pipeline, condition: Condition) -> list[Lines]:
         for path in _files(source):
             if not _compressed(path):
                 with suppress(FileNotFoundError, NoFile), os.fdopen(file_bytes.opened_file(str(path)), "rb") as file:
+                    state = state_of(file)
                     meant = _meant(file, asked, source)
                     name = source.part.name if source.part else ""
                     ids = _ids(file, meant, source)
-                    found.append(Lines(path, meant, name, source.source.format == "csv", ids))
+                    found.append(Lines(path, meant, state, name, source.source.format == "csv", ids))
     return [one for one in found if one.places]
+
+
+def state_of(file: IO[bytes]) -> State:
+    """Return the size of an open file and when it was changed, in nanoseconds."""
+    there = os.fstat(file.fileno())
+    return there.st_size, there.st_mtime_ns
 
 
 def _ids(file: IO[bytes], places: list[tuple[int, int]], source: Pipeline) -> frozenset[tuple[str, ...]] | None:
@@ -180,13 +201,19 @@ def blank_files(lines: Lines) -> None:
         left.unlink(missing_ok=True)  # left by a killed attempt
     try:
         with os.fdopen(file_bytes.opened_file(str(lines.path)), "rb") as file:
-            before, content = os.fstat(file.fileno()), bytearray(file.read())
+            state, before, content = state_of(file), os.fstat(file.fileno()), bytearray(file.read())
     except (FileNotFoundError, NoFile) as error:
         raise Retryable(
             f"the input file {lines.path} was there a moment ago, and is not a file any more: {error.strerror}",
             data="what was erased stays erased; nothing was read from the present files",
             hint="run the same command again: it continues with the present files",
         ) from error
+    if state != lines.state:
+        raise Retryable(
+            f"the input file {lines.path} has changed since its records were found",
+            data="what was erased stays erased; nothing of this file was changed",
+            hint="run the same command again: it searches the present file",
+        )
     for first, until in lines.places:
         content[first:until] = content[first:until].translate(SPACES_AND_QUOTES if lines.with_quotes else SPACES)
     new = lines.path.with_name(f".{lines.path.name}.{MARK}-{uuid4().hex}")
@@ -220,6 +247,7 @@ def left_in_files(pipeline: Pipeline, condition: Condition) -> Iterator[Left]:
             )
         if source.source.is_own:
             yield Left("what the reader of the source reads from", NOT_SEARCHED, "delete them there")
+    # Lines of files were read, but not all records of the pipeline are such lines.
     in_files = (plain_input(one) and not api_pipeline.in_store(one) for one in api_pipeline.each_input(pipeline))
     if any(in_files) and not in_folders(pipeline):
         yield Left(
@@ -242,6 +270,7 @@ def inputs_sharing(pipeline: Pipeline) -> list[str]:
 
 
 def plain_input(pipeline: Pipeline) -> bool:
+    """Return whether the pipeline's source has whole files or objects of lines, JSON or CSV."""
     return not isinstance(pipeline.source, Kafka | Custom | Growing) and pipeline.source.format in ("json", "csv")
 
 
@@ -309,8 +338,7 @@ def input_places(
     return found
 
 
-# Objects of an inbox in a store are only found, compressed ones too, since nothing is erased before a run has read
-# them.
+# Objects of an inbox in a store are never rewritten, so they are only searched, compressed ones too.
 #
 # They stay: a rewritten object has another ETag, so the manifest would refuse it as replaced. The search at the end
 # names them, and a person deletes them. An object that is replaced meanwhile raises Changed.

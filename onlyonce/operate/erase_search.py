@@ -50,7 +50,12 @@ from onlyonce.sources import file_bytes
 from onlyonce.tables import checkpoint, statistics, stores
 from onlyonce.tables.checkpoint import NotDecoded
 
-SEEN = re.compile(r"([1-9]\d*) dead row versions cannot be removed yet")
+STILL_SEEN = re.compile(r"\A.*\n\D*[1-9]")
+"""Matches the notice of VACUUM (FULL, VERBOSE) about a table whose dead row versions an older transaction still sees.
+
+Their number is the first one after the notice's first line. The words are in the language of the server's
+`lc_messages`, which only a superuser may change.
+"""
 GO = {
     "alerts": "the alert deletes them once their cause has gone",
     "long_runs": "the next continuous run of the pipeline replaces them",
@@ -84,7 +89,7 @@ def rewrite_stored(database: Database) -> None:
     Columns with values of records have no statistics, so only the tables are rewritten. Raise Retryable while an
     older transaction sees the rows.
     """
-    session = Session(database)
+    session = Session(database)  # in autocommit mode: VACUUM can't run inside a transaction block
     try:
         session.ask(_rewritten)
     finally:
@@ -95,7 +100,7 @@ def _rewritten(connection: Connection) -> None:
     notices: list[str] = connection.connection.driver_connection.notices  # type: ignore[union-attr]
     notices.clear()
     Erasures(connection).rewrite()
-    if any(SEEN.search(notice) for notice in notices):
+    if any(STILL_SEEN.match(notice) for notice in notices):
         raise Retryable(
             "an older transaction still sees rows that were deleted from the commit log",
             data="the rows are deleted, and their bytes are on the tables' pages until it ends",
@@ -115,11 +120,16 @@ def _rewritten(connection: Connection) -> None:
 # - Delta's log, JSON, CSV, logs and any other text (UTF-8, UTF-16, Latin-1): a part is a line, or a record of CSV, with
 #   JSON's, CSV's and a URL's escapes undone.
 # - anything else: a part is the bytes.
+#
+# A part is compared by one of `Mentions`' methods, which all need all values of the condition: `in_row` by columns;
+# `in_string` a string in all its spellings; `in_line` a line in all encodings; `in_bytes` raw bytes; `in_file` bytes of
+# an unknown format, only if a value is so long that it is not there by chance.
 
 
 LZ4_BLOCK = b"LZ4Block"
 """The first bytes of each block that lz4-java's LZ4BlockOutputStream writes."""
 LZ4_HEADER = 21
+"""The bytes of a block's header: 8 of `LZ4Block`, 1 of method and level, 4 and 4 of its sizes, 4 of the checksum."""
 LZ4_STORED = 0x10
 DAMAGE = (ValueError, IndexError, EOFError, OSError, zlib.error, zipfile.BadZipFile, pa.ArrowException, OverflowError)
 Decoder = Callable[[bytes, Mentions], int]
@@ -370,6 +380,7 @@ def _files(pipeline: Pipeline) -> Iterator[File]:
     writers left."""
     for root in (*search_own(pipeline), *api_pipeline.folders(pipeline)):
         for at in stores.of(root).unfinished(root):
+            # What is not a file has no content to read (`bytes()` is empty): only its name is searched.
             yield file_at(at, TEMPORARY) if Path(str(at)).is_file() else File(str(at), bytes, NAME)
     home = settings.home()
     for name in stores.of(home).names(home):
@@ -379,6 +390,7 @@ def _files(pipeline: Pipeline) -> Iterator[File]:
     ends = {f"{data}/{folder}/": goes for folder, goes in OURS.items()}
     for output in pipeline.roots():
         if output.stateful and not reset.is_start_possible(output):
+            # First, since the first match counts, and `OURS` has the folder of all checkpoints.
             ends = {f"{_checkpoints(pipeline, output)}/": STATE_STAYS} | ends
     for file in below(data, TEMPORARY):
         yield replace(file, goes=next((goes for folder, goes in ends.items() if file.at.startswith(folder)), TEMPORARY))

@@ -69,7 +69,7 @@ def _half_written_told(
     begun, committed = Incarnations(database).last_batches(ran.incarnation)
     if begun is None or begun == committed:
         return None
-    under = Batches(database).find_begun(ran.incarnation, begun).plan.declaration_hash
+    under = Batches(database).find(ran.incarnation, begun).plan.declaration_hash
     if under == declarations.fingerprint(pipeline, ran.query):
         return None
     found = NewIncarnations(database).left_so_far(ran.incarnation, pipeline.name, ran.query, begun)

@@ -127,7 +127,7 @@ def comes_through(context: RunContext, root: Output, span: Span) -> Column:
     reading = Span(*backfill_rules.rows_of(root.window, span))
     there = [
         ~F.col(f"{at}.late") | _put_in(context, before, F.col(f"{at}.window.start"), reading)
-        for at, before in zip(windows.leaving_chain(root.window), outputs, strict=False)
+        for at, before in zip(windows.steps_leaving_out(root.window), outputs, strict=False)
     ]
     return reduce(Column.__and__, there, F.lit(True))
 

@@ -56,7 +56,7 @@ def place_of_record(context: RunContext, record: dict[str, Any]) -> RecordPlace 
 
 
 def _searched(context: RunContext, record: dict[str, Any]) -> RecordPlace | None:
-    batch = Batches(context.database).find_begun(record[OO_INCARNATION], int(record[OO_BATCH])).plan
+    batch = Batches(context.database).find(record[OO_INCARNATION], int(record[OO_BATCH])).plan
     cut = context.source().batch(context.spark, batch.source_to[BATCH_NO])
     lines, _ = cut.lines(batch.facts)
     rows = exchange.as_rows(context.spark, lines)

@@ -178,17 +178,6 @@ def begins_at(context: RunContext, start: int) -> int | None:
     return None if first <= Compactions(context.database).compacted(context.instance) else first
 
 
-def without_final(
-    context: RunContext, query: Query, root: Output, rows: DataFrame, since: int | None = None
-) -> DataFrame:
-    """Leave out the windows that are final by the log: a new incarnation reads again what its oldest open window needs.
-
-    `since`: all the rows are of later versions of `events` than this one. They are late for windows that were closed by
-    then. So the log is asked only for windows that have closed since: few, however many there are in all.
-    """
-    return restart_without(context, query, root, rows, query.incarnation, since)
-
-
 def read_before(context: RunContext, query: Query, start: int) -> int:
     """Return a version of `events` that is earlier than all rows which an incarnation reads from now on.
 
@@ -200,14 +189,21 @@ def read_before(context: RunContext, query: Query, start: int) -> int:
     return max(start - 1, Batches(context.database).read_before(query.incarnation))
 
 
-def restart_without(
-    context: RunContext, query: Query, root: Output, rows: DataFrame, but: str, since: int | None = None
+def without_final(
+    context: RunContext, query: Query, root: Output, rows: DataFrame, since: int | None = None, *, own: bool = False
 ) -> DataFrame:
-    """Return the rows whose windows no incarnation except the incarnation `but` has made final."""
+    """Leave out the windows that are final by the log: a new incarnation reads again what its oldest open window needs.
+
+    since   all the rows are of later versions of `events` than this one. They are late for windows that were closed by
+            then. So the log is asked only for windows that have closed since: few, however many there are in all
+    own     leave out the windows that this incarnation itself has made final, too
+    """
     if not root.has_windows or isinstance(root.window, Session):
         return rows
     after = None if since is None else at_close.closed_at(context, root, since)
-    final = Batches(context.database).final_windows(context.instance, root.name, but, after)
+    final = Batches(context.database).final_windows(
+        context.instance, root.name, "" if own else query.incarnation, after
+    )
     if query.first_window is not None:
         rows = rows.filter(F.col(f"{OO_WINDOW}.start") >= F.timestamp_micros(F.lit(query.first_window)))
     schema = f"{OO_WINDOW} struct<start: timestamp, end: timestamp>"

@@ -15,8 +15,14 @@ Which rows these are depends on the output (`_rows`). Let the batch have read th
   watermark comes from the batches *before*. Windows that are final in the log are left out: they were written before.
 - With sessions, Spark writes the sessions that end between two frontiers: the frontier by which the batch before wrote,
   and the frontier at `after` (`core.batch.closes_between`).
+- An output with a trigger writes the windows that close, and the panes that the trigger fires
+  (`window_log.fired_panes`).
+- A bounded run has one batch, of all records: nothing is late, and no window stays open.
 
-If the rows depend on a state that `events` does not determine, `finish` refuses.
+`finish` refuses if the rows depend on a state that `events` does not determine:
+
+- totals, and early panes without a trigger: such a batch writes only the rows that it has changed;
+- windows with records that met other versions of the lookups than this batch.
 """
 
 from __future__ import annotations
@@ -40,9 +46,6 @@ from onlyonce.outputs import query as outputs_query
 from onlyonce.outputs.results import Versions
 from onlyonce.receive import events as receive_events
 
-NO_INCARNATION = ""
-"""Exclude no incarnation: `restart_without` then leaves out the final windows of all of them."""
-
 
 def finish(context: RunContext, query: Query, root: Output, number: int) -> None:
     """Write the missing rows of the begun batch `number` of a query, and end the batch.
@@ -51,7 +54,7 @@ def finish(context: RunContext, query: Query, root: Output, number: int) -> None
     batch can't be computed from `events`, or began under another declaration. Raise InvariantBroken if a sink has other
     rows.
     """
-    batch = Batches(query.database).find_begun(query.incarnation, number)
+    batch = Batches(query.database).find(query.incarnation, number)
     if context.declaration_hash(root.name) != batch.plan.declaration_hash:
         raise Refused(
             f"batch {query.incarnation}/{number} is half written under another declaration than the present one",
@@ -75,7 +78,7 @@ def finish(context: RunContext, query: Query, root: Output, number: int) -> None
 
 def _earlier(query: Query, number: int) -> Plan | None:
     """Return the plan of the batch before; None before the first."""
-    return Batches(query.database).find_begun(query.incarnation, number - 1).plan if number else None
+    return Batches(query.database).find(query.incarnation, number - 1).plan if number else None
 
 
 def _rows(
@@ -108,7 +111,7 @@ def _rows(
             hint="put the checkpoint back as it was and run once, so that the batch ends; then ask for a new "
             "incarnation",
         )
-    kept = _in_time(root, _events(context, versions.upto))
+    kept = windows.in_stream(_events(context, versions.upto), root)
     return _closing(context, query, root, kept, *between)
 
 
@@ -126,8 +129,7 @@ def _as_read(context: RunContext, query: Query, root: Output, versions: Versions
     schema = f"{OO_INCARNATION} string, {OO_BATCH} bigint"
     read = context.spark.createDataFrame([(one.incarnation, one.batch_id) for one in received], schema)
     rows = _events(context, versions.upto).join(F.broadcast(read), [OO_INCARNATION, OO_BATCH], "left_semi")
-    if root.window is not None:
-        rows = _in_time(root, rows)
+    rows = windows.in_stream(rows, root)
     if query.start_from:
         rows = events.without_final(context, query, root, rows)
     return results.applied(context, root, rows)
@@ -138,20 +140,10 @@ def _closing(context: RunContext, query: Query, root: Output, kept: DataFrame, b
     opened, closed = (at_close.closed_at(context, root, version) for version in (before, now))
     end = F.unix_micros(f"{OO_WINDOW}.end")
     if isinstance(root.window, Session):
-        result = results.applied(context, root, kept)
-        # The condition on the partition keeps Spark from pushing the filter below the merge of sessions, where each
-        # record still has a session of its own.
         inside = (end <= F.lit(closed)) if opened is None else (end <= F.lit(closed)) & (end > F.lit(opened))
-        return result.filter(F.coalesce(F.when(F.spark_partition_id() >= 0, inside), F.lit(False)))
-    kept = events.restart_without(context, query, root, kept, NO_INCARNATION)
+        return results.applied(context, root, kept).filter(windows.after_merge(inside))
+    kept = events.without_final(context, query, root, kept, own=True)
     return results.applied(context, root, kept.filter(end <= F.lit(closed)))
-
-
-def _in_time(root: Output, kept: DataFrame) -> DataFrame:
-    assert root.window is not None
-    if isinstance(root.window, Session):
-        return windows.assign(kept.filter(~windows.is_late(root.window, root.watermark_delay)), root.window)
-    return windows.assign(kept, root.window).filter(~windows.is_late(root.window, root.watermark_delay))
 
 
 def _events(context: RunContext, version: int) -> DataFrame:

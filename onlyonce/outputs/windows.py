@@ -2,12 +2,18 @@
 
 The rule for late records equals the rule in `onlyonce/core/frontier.py`; a test compares the two.
 
-An output may be made from another's closed windows, with windows of its own: a chain. The rows of its functions are
-made from `events`, like any output's rows. A record carries the windows that it comes through: `oo_window` of the
-output, and `oo_through` of its upstream output. `oo_through` also says whether that window was closed when the record
-came, and contains the `oo_through` of one output earlier. So the records of an output's windows are chosen first, by
-the log's rule for late records. Then the functions are called in the order of the chain, each on the rows of the
-upstream output. A function is called again for each downstream output.
+A *chain* is an output that is made from the closed windows of its upstream output. Its functions are called on rows
+that are computed from `events` again, so each record keeps the windows that it comes through. An example: output A has
+hours, B is made from A and has days, C is made from B and has weeks. In B's batch, a record of 10:15 has these columns:
+
+- `oo_through.window`: its window of A, [10:00, 11:00).
+- `oo_through.late`: whether A had closed that window when the record came.
+- `oo_window`: B's own window, the day that contains the last microsecond of A's window, 10:59:59.999999.
+
+In C's batch the record has B's window in `oo_through.window`, and B's `oo_through` in `oo_through.before`.
+
+So the records of a window are chosen first, by these columns. Then the functions are called in the order of the chain:
+A's on the records, B's on A's rows, C's on B's rows. C's batch calls the functions of A and B again.
 """
 
 from __future__ import annotations
@@ -36,6 +42,8 @@ from onlyonce.core.stored_names import (
     WINDOW_END,
     WINDOW_START,
 )
+
+# `Fixed` is also the base class of Joined, Timed and Chained. Only Session and Sliding are not Fixed.
 from onlyonce.core.windows import Chained, Fixed, Joined, Session, Sliding, Window, micros, reach, waits
 from onlyonce.engine.session import quoted
 
@@ -51,14 +59,17 @@ def with_step(rows: DataFrame, window: Chained, met_closed: Column) -> DataFrame
 
 def left_out_of_chain(window: Chained) -> Column:
     """Return whether an upstream output leaves a record out, by its own watermark delay."""
-    return reduce(Column.__or__, [F.col(f"{at}.late") for at in leaving_chain(window)], F.lit(False))
+    return reduce(Column.__or__, [F.col(f"{at}.late") for at in steps_leaving_out(window)], F.lit(False))
 
 
-def leaving_chain(window: Chained, at: str = THROUGH) -> list[str]:
-    """Return the columns of the upstream outputs that leave late records out, the nearest output first."""
+def steps_leaving_out(window: Chained, at: str = THROUGH) -> list[str]:
+    """Return the names of the structs by `with_step` of upstream outputs that leave late records out, nearest first.
+
+    The list ends before an output that includes late records: the outputs upstream of it include them too.
+    """
     if not window.leaves_late_out:
         return []
-    return [at, *(leaving_chain(window.upstream, f"{at}.before") if isinstance(window.upstream, Chained) else [])]
+    return [at, *(steps_leaving_out(window.upstream, f"{at}.before") if isinstance(window.upstream, Chained) else [])]
 
 
 def chained_before(rows: DataFrame, window: Chained) -> DataFrame:
@@ -87,18 +98,32 @@ CHECKED = (date(2000, 1, 1), date(2040, 1, 1))
 """Java and Python must have the same rules for a time zone in these years. Older rules are corrected now and then."""
 
 Until = Callable[[Window, timedelta], Column]
-"""Returns up to where an output's windows are closed, by kind and watermark_delay: `closed_until` or `last_closed`."""
+"""Returns up to where windows are closed, given the windows and the watermark delay: `closed_until` or `last_closed`.
+
+`at_close.asks_watermark` uses `last_closed` for an output that keeps no state but one aggregation by window. Spark runs
+an extra batch whenever the watermark has moved; by `last_closed` it moves only when a window ends.
+"""
 
 _agreed: set[Fixed] = set()
 
 
 def closed_until(window: Window, watermark_delay: timedelta) -> Column:
-    """Return up to where an output's windows are closed, from a row's `oo_frontier`; null while none is."""
+    """Return up to where an output's windows are closed, from a row's `oo_frontier`; null while none is.
+
+    This is Spark's form of `core.frontier.closed_until`, which explains it. It is the greatest of:
+
+    - the maximum event time, less the watermark delay and what the windows wait in addition;
+    - after the end of all input, the end of the last window with a record;
+    - after the sources were silent, the same, but at most the clock at that time, less the idle time.
+
+    All are rounded to whole milliseconds, since Spark's watermark has no smaller unit.
+    """
     behind = waits(window)
     max_event_time = _down(_micros(f"{OO_FRONTIER}.max_event_time") - F.lit(micros(watermark_delay) + behind))
     ended = _up(_last_end(window, _micros(f"{OO_FRONTIER}.ended")))
     silent = F.least(
         _up(_last_end(window, _micros(f"{OO_FRONTIER}.silent_max_event_time"))),
+        # Null if there is no maximum event time: F.least ignores a null, and would return the clock alone.
         F.when(
             F.col(f"{OO_FRONTIER}.silent_max_event_time").isNotNull(),
             _down(_micros(f"{OO_FRONTIER}.silent_clock") - F.lit(behind)),
@@ -192,28 +217,29 @@ def in_stream(events: DataFrame, output: Output, until: Until = closed_until) ->
 
     Each control row sets the watermark by `until`.
     """
-    if output.window is None:
-        return events.filter(f"{OO_KIND} = '{KEPT}'")
-    controls = events.filter(f"{OO_KIND} = '{CONTROL}'")
-    closing = until(output.window, output.watermark_delay) + _interval(
-        reach(output.window) + micros(output.watermark_delay)
-    )
-    controls = controls.withColumn(OO_EVENT_TIME, closing)
-    controls = controls.withWatermark(OO_EVENT_TIME, _span(output.watermark_delay)).filter(BARRIER)
     rows = events.filter(f"{OO_KIND} = '{KEPT}'")
+    window, delay = output.window, output.watermark_delay
+    if window is None:
+        return rows
+    # Spark subtracts the delay again, so its watermark becomes until + reach. For a join or a processor, a record is
+    # late up to there (`taken_until`). Otherwise the reach is 0: chained windows are not written by the watermark.
+    closing = until(window, delay) + _interval(reach(window) + micros(delay))
+    controls = events.filter(f"{OO_KIND} = '{CONTROL}'").withColumn(OO_EVENT_TIME, closing)
+    controls = controls.withWatermark(OO_EVENT_TIME, _span(delay)).filter(BARRIER)
     # The control branch is first: a union takes the watermark of its first branch.
-    if isinstance(output.window, Joined):
-        return controls.unionByName(rows.filter(~is_late(output.window, output.watermark_delay)))
-    if isinstance(output.window, Session):
-        rows = rows.filter(~is_late(output.window, output.watermark_delay))
-        return assign(controls.unionByName(rows), output.window)
-    joined = assign(controls.unionByName(rows), output.window)
-    return joined.filter(~is_late(output.window, output.watermark_delay))
+    if isinstance(window, Joined | Session):
+        # Late by the event time, so these need no window here. Joined rows get theirs in `joined_sides`, a processor's
+        # have none, and Spark merges sessions later.
+        in_time = controls.unionByName(rows.filter(~is_late(window, delay)))
+        return assign(in_time, window) if isinstance(window, Session) else in_time
+    # Late by the end of the window, so each row gets its windows first.
+    return assign(controls.unionByName(rows), window).filter(~is_late(window, delay))
 
 
 def in_batch(events: DataFrame, output: Output) -> DataFrame:
     """Return the rows that an output's function gets in a bounded read, where nothing is late."""
     kept = events.filter(f"{OO_KIND} = '{KEPT}'")
+    # A join gives its joined rows their window (`joined_sides`); rows of a processor have none.
     return kept if output.window is None or output.gives_as_it_comes else assign(kept, output.window)
 
 
@@ -299,9 +325,10 @@ def _by_wall_clock(window: Fixed, time: Column) -> tuple[Column, Column]:
     size = F.lit(micros(window.size))
     shown = F.unix_micros(F.from_utc_timestamp(F.timestamp_micros(time), F.lit(window.timezone)))
     wall = shown - F.lit(micros(window.offset))
-    midnight = wall - F.pmod(wall, size)
-    before, after = time < _start_at(window, midnight), time >= _start_at(window, midnight + size)
-    midnight = F.when(before, midnight - size).when(after, midnight + size).otherwise(midnight)
+    # The right window, unless the clock was set back over its start or forward over the whole window: see `Fixed`.
+    first_guess = wall - F.pmod(wall, size)
+    before, after = time < _start_at(window, first_guess), time >= _start_at(window, first_guess + size)
+    midnight = F.when(before, first_guess - size).when(after, first_guess + size).otherwise(first_guess)
     return _start_at(window, midnight), _start_at(window, midnight + size)
 
 
@@ -313,7 +340,7 @@ def _start_at(window: Fixed, midnight: Column) -> Column:
 def _check_zone(spark: SparkSession, window: Fixed) -> None:
     """Raise Refused if Java and Python disagree about the window's time zone.
 
-    Spark uses Java's tables of time zones, the model Python's. With two versions the results would differ.
+    Spark uses Java's tables of time zones, `core.windows` Python's. With two versions the results would differ.
     """
     if window in _agreed:
         return

@@ -35,6 +35,10 @@ KEPT, DUPLICATE, EXPIRED = 0, 3, 4
 NO_LOOK_UPS = catalog.LookUps()
 
 Columns = tuple[pa.Array, pa.Array, pa.Array, pa.Array, pa.Array, pa.Array]
+"""The columns of `Records`, in their order, of some rows of a partition.
+
+None has a null (`batch_files._deciding` fills them): `to_numpy` would make floats of such a column, and round its ids.
+"""
 
 
 @dataclass(frozen=True)
@@ -90,11 +94,11 @@ def judge(work: Work) -> Callable[[Iterator[Columns]], Iterator[Verdict]]:
         # One session for both: opening one costs 10 ms of CPU time, as much as looking up a few hundred thousand ids.
         with session_of(work.database, _unit(place)) as database:
             here = replace(work, database=database, place=place)
-            fates, counts = _fates(here, records)
-            _commit(here, records, fates, counts)
+            fates, tally = _fates(here, records)
+            _commit(here, records, fates, tally)
         passing("receive-unit-after-commit")
         for part in np.split(fates, np.cumsum(sizes)[:-1]):
-            yield Verdict(part, place.partition, counts.largest)
+            yield Verdict(part, place.partition, tally.largest)
 
     return run_task
 
@@ -160,6 +164,8 @@ def fates_of(records: Records, look_up: Callable[[Ids], Seen]) -> tuple[NDArray[
     rows = np.flatnonzero(records.code == CANDIDATE)
     invalid = int((records.code == INVALID).sum())
     ids = (records.high[rows], records.low[rows])
+    # Among records with one id, the one with the earliest event time is new, then the one with the smallest hash of the
+    # payload. The order in which rows arrive does not count, so a replay chooses the same record.
     new = filters.first_of_each(ids, records.time[rows], records.payload[rows])
     seen = look_up(ids)
     new &= ~seen.found
@@ -188,6 +194,8 @@ def _commit(work: Work, records: Records, fates: NDArray[np.int8], tally: _Tally
     stored, filtered = filters.pack(ids), filters.make(ids)
     wanted = units.Claim(unit, work.epoch, attempt_name(), "reference")
     chunk = None if place.is_expired else units.Chunk(place, stored, filtered)  # its bucket may be gone
+    # True if the chunk was added. If another attempt has committed the unit, the contents are compared instead, and it
+    # raises unless they are equal. So in both cases the caller may write its rows.
     if Units(work.database).commit_received(wanted, content, counts, chunk, tally.took):
         look_up.remember(work.database, place, stored, filtered)
 
@@ -197,7 +205,8 @@ def _unit(place: catalog.Place) -> UnitId:
 
 
 def _content_hash(records: Records, fates: NDArray[np.int8]) -> str:
-    # Independent of order: mix each row into 64 bits, then add and xor the rows. The constants are splitmix64's.
+    # Of all rows with their fates, duplicates too: a replay must judge each record the same. Independent of order: mix
+    # each row into 64 bits, then add and xor the rows. The constants are splitmix64's.
     with np.errstate(over="ignore"):
         mixed = records.high * np.uint64(0x9E3779B97F4A7C15) ^ records.low * np.uint64(0xBF58476D1CE4E5B9)
         mixed ^= records.payload.view(np.uint64) * np.uint64(0x94D049BB133111EB) ^ fates.astype(np.uint64)

@@ -9,7 +9,6 @@ is needed, unless a half-written batch must be finished: the next run makes the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -37,11 +36,12 @@ from onlyonce.core.windows import Micros
 from onlyonce.database.connect import Database
 from onlyonce.sources import listing
 from onlyonce.tables import opening
+from onlyonce.tables.own_tables import exactly
 from onlyonce.tables.table_files import beside, is_ours
 
 AskedStart = dict[str, Any] | None
 
-FROM_THE_START: Start = {"version": 0, FROM_START: True}
+FROM_THE_START: Start = {stored_names.START_VERSION: 0, FROM_START: True}
 """Where each new incarnation of an output with state of its own begins."""
 
 
@@ -51,7 +51,7 @@ def start_asked(instance: str, query: str, start: AskedStart) -> AskedStart:
 
     Raise Refused for a join: its rows depend on the state of its stream, which a new stream would not have.
     """
-    root = _declared(instance, query)
+    root = _declared_root(instance, query)
     if root and root.join:
         raise Refused(
             f"{instance}/{query} is a join: which of its rows are written is in the state of its stream, and a new "
@@ -66,7 +66,7 @@ def start_asked(instance: str, query: str, start: AskedStart) -> AskedStart:
     return (start or {}) | FROM_THE_START
 
 
-def _declared(instance: str, query: str) -> Output | None:
+def _declared_root(instance: str, query: str) -> Output | None:
     known = declarations.load().get(instance.partition("@")[0])
     return next((output for output in known.roots() if output.name == query), None) if known else None
 
@@ -124,12 +124,12 @@ def kept_start_of(instance: str, query: str, kept: Micros | None, begins: Start 
 
     Raise Refused if nothing is removed, or if the output is not declared.
     """
-    root = _root(instance, query)
+    root = _needed_root(instance, query)
     if kept is None:
         raise Refused(
             f"{instance}: no record of `events` is removed", data="nothing was changed", hint="leave --from-kept out"
         )
-    if (begins or {}).get("version", 0) > 0:
+    if (begins or {}).get(stored_names.START_VERSION, 0) > 0:
         return {}
     return retention.with_what_is_kept(root.window, kept, (begins or {}).get(FIRST_WINDOW))
 
@@ -147,7 +147,7 @@ def first_kept(database: Database, target: str, *, yes: bool) -> Report | None:
     return Report(title, "reset" if yes else "dry run", facts)
 
 
-def _root(instance: str, query: str) -> Output:
+def _needed_root(instance: str, query: str) -> Output:
     pipeline = declarations.one(instance)
     roots = {root.name: root for root in pipeline.roots()}
     if query not in roots:
@@ -172,7 +172,10 @@ def _root(instance: str, query: str) -> Output:
 
 
 WRITTEN_OVER = ("upsert", "history", "FileSink(")
-"""How `declared` begins for sinks whose rows a new incarnation replaces, or whose rows no reader has seen."""
+"""How `Left.write` begins for sinks whose rows a new incarnation replaces, or whose rows no reader has seen.
+
+It is the sink's mode, or the declaration of a sink that has no mode.
+"""
 
 
 @dataclass(frozen=True)
@@ -195,6 +198,7 @@ def left_by_batch(instance: str, found: LeftUnits) -> list[Left]:
 
     It includes rows that a fenced driver may still commit.
     """
+    # Plain units are of rows at least once, which may be written twice anyway.
     with_rows = {unit.sink: unit for unit in found.units if unit.rows and unit.kind != "plain"}
     return [
         _left(instance, unit, found.declared, stored_names.result_transaction(found.platform, found.incarnation, sink))
@@ -219,12 +223,17 @@ def batch_holds(path: Location, app_id: str, batch_id: int) -> bool:
     table = opening.table(path)
     if _has(table, app_id, batch_id):
         return not _has(table, app_id + stored_names.USED_UP, batch_id)
-    notes = [
-        note
-        for note in map(_note, table.history())
-        if (note.get(stored_names.NOTE_APP_ID), note.get(stored_names.NOTE_VERSION)) == (app_id, batch_id)
-    ]
-    return any(note.get(stored_names.NOTE_UNIT) != stored_names.WITHDRAWN for note in notes)
+    return _version_with(table, app_id, batch_id) is not None
+
+
+def _version_with(table: DeltaTable, app_id: str, batch_id: int) -> int | None:
+    """Return the version that committed the rows of a transaction, by the table's history; None if it has none."""
+    for entry in table.history():
+        note = opening.note(entry.get("userMetadata"))
+        noted = (note.get(stored_names.NOTE_APP_ID), note.get(stored_names.NOTE_VERSION))
+        if noted == (app_id, batch_id) and note.get(stored_names.NOTE_UNIT) != stored_names.WITHDRAWN:
+            return int(entry["version"])
+    return None
 
 
 def _has(table: DeltaTable, app_id: str, batch_id: int) -> bool:
@@ -293,15 +302,12 @@ def _mark(app_id: str, batch_id: int) -> str:
     )
 
 
-def _note(entry: dict[str, Any]) -> dict[str, Any]:
-    try:
-        found = json.loads(entry.get("userMetadata") or "{}")
-    except ValueError:
-        return {}  # a commit by another program
-    return found if isinstance(found, dict) else {}
-
-
 def _left(instance: str, unit: Unit, declared: dict[str, dict[str, str]], app_id: str) -> Left:
+    """Return what a sink may hold, by its declaration in the log.
+
+    There `target` is kind:place. The bounded run name@7 writes into place@7. A sink that is not in the declaration has
+    no `write`, so its rows must stay.
+    """
     told = declared.get(unit.sink, {"write": "", "target": ""})
     kind, _, where = told["target"].partition(":")
     _, at, number = instance.partition("@")
@@ -320,6 +326,7 @@ def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, 
     instance, _, query = target.strip("/").partition("/")
     start = start_asked(instance, query, start)
     database = units.database_of(None)
+    # A first incarnation needs no other `start`: its target has no rows that it would have to remove.
     if from_kept and (first := first_kept(database, target, yes=yes)):
         return first
     old = NewIncarnations(database).old(instance, query)
@@ -333,7 +340,7 @@ def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, 
         start = (start or {}) | kept_start_of(instance, query, Removals(database).kept_from(instance), plan)
         plan = (plan or {}) | start
     Removals(database).refuse_incarnation(instance, query, plan)
-    rows, readers = cost_of(database, instance, query, _declared(instance, query), plan)
+    rows, readers = cost_of(database, instance, query, _declared_root(instance, query), plan)
     facts = {
         "instance": instance, "query": query, "old": old.incarnation, "starts from": str(plan or "the beginning"),
         "rows read again": rows, "readers": readers,
@@ -379,7 +386,8 @@ def _settle_outputs(
     """Settle each output batch that began and did not end.
 
     If its sinks hold rows that a new incarnation would write a second time, finish it. Otherwise, or if the new
-    incarnation removes all rows from the target, prepare it to be withdrawn.
+    incarnation removes all rows from the target, make sure that no fenced driver can commit it to a Delta table: then
+    `NewIncarnations.begin` withdraws it.
     """
     for row in NewIncarnations(database).begun(driver.incarnation):
         left = left_by_batch(instance, NewIncarnations(database).left(driver, instance, query, row.batch_id))
@@ -420,16 +428,15 @@ def _fence_events(database: Database, instance: str, driver: incarnations.Driver
     app_id = stored_names.transaction(driver.incarnation, stored_names.EVENTS_BY)
     for row in NewIncarnations(database).begun(driver.incarnation):
         if batch_holds(path, app_id, row.batch_id):
-            _finish(database, driver, row, opening.table(path), path)
+            _finish_receive(database, driver, row, path, app_id)
         else:
             take_back(path, app_id, row.batch_id)
 
 
-def _finish(database: Database, driver: incarnations.Driver, row: Begun, table: DeltaTable, path: Location) -> None:
+def _finish_receive(database: Database, driver: incarnations.Driver, row: Begun, path: Location, app_id: str) -> None:
     """End a begun receive batch whose rows are in `events` and whose units are in the log."""
-    found = Batches(database).find_begun(driver.incarnation, row.batch_id)
-    unit = f'"{driver.incarnation}/{row.batch_id}/events"'
-    version = next(int(e["version"]) for e in table.history() if unit in str(e.get("userMetadata")))
+    found = Batches(database).find(driver.incarnation, row.batch_id)
+    version = exactly(path, _version_with(opening.table(path), app_id, row.batch_id))
     must = _must(path.parent, row.source_to, found.plan.facts)
     if found.without_catalog:
         from onlyonce.receive import at_least_once
@@ -443,7 +450,10 @@ def _finish(database: Database, driver: incarnations.Driver, row: Begun, table: 
 def _must(folder: Location, source_to: dict[str, Any], facts: dict[str, Any]) -> Callable[[int], int]:
     """Return a function from the number of judged records to the number that a batch must have.
 
-    The offsets of a topic are only an upper bound: without Spark the gaps that transactions leave are not counted.
+    The caller compares the two. Of files the manifest has the number of records. Of a topic it has only offsets, which
+    are an upper bound, since transaction markers take offsets too. So fewer records are right, and more are not.
+
+    facts   has an entry for each unreadable input of the batch, which is one record
     """
     if stored_names.OFFSETS in source_to:
         most = int(source_to[stored_names.LINES]) + int(source_to.get(stored_names.LOST, 0)) + len(facts)

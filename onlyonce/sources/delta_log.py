@@ -66,7 +66,8 @@ def catalog_location(spark: SparkSession, source: DeltaSource) -> Location:
 class Read:
     """How far the manifest has read the table, and what it has of its batches.
 
-    The manifest has versions before `until`, of the table with that id, which was at `at`."""
+    The manifest has versions before `until`, of the table with that id, which was at `at`. Only for a table that is
+    declared by its name in a catalog is `at` compared: a table that is declared by its path may move."""
 
     table_id: str | None = None
     until: int | None = None
@@ -264,8 +265,10 @@ class _Table:
             first_ms = first_ms or last_ms
             found += [(file, last_ms) for file in files]
         until = min(begin + PAGE, self.end)
+        # A short page without rows is not registered: its versions are read again with the next ones.
         if not found and (until - begin == PAGE or last_ms - first_ms >= IDLE_MS):
-            found = [(DataFile(until - 1, "", ()), last_ms)]
+            without_rows = DataFile(until - 1, path="", partition=())
+            found = [(without_rows, last_ms)]
         return found, until
 
     def entries(self, found: list[tuple[DataFile, int]], until: int) -> list[InputFile]:
@@ -313,6 +316,7 @@ class _Table:
         source = self.pipeline.source
         assert isinstance(source, DeltaSource)
         shared = table_versions.beside(file, self.types, committed_ms if source.changes else None)
+        # Of the columns of the change data feed only those that are declared. Partition columns all the same.
         shared = [one for one in shared if one[0] in self.types or one[0] in self.pipeline.columns()]
         mark = json.dumps(
             {
@@ -324,7 +328,10 @@ class _Table:
         at = self.at / file.path
         path = str(at)
         if not file.path:
-            return InputFile(path, 0, 0, 0, None, file.identity, until, until, mark)
+            return InputFile(
+                path, size=0, modified_ns=0, lines=0, refusal=None, identity=file.identity, begins=until, ends=until,
+                mark=mark,
+            )  # fmt: skip
         there = stores.of(at).look(at)
         if there is None:
             raise vanished_versions(self.pipeline, path, str(file.version))
@@ -336,8 +343,9 @@ class _Table:
         except Damaged as error:
             lines, refusal = 0, str(error)
         return InputFile(
-            path, there.bytes, round(there.modified * 1_000_000_000), lines, refusal, file.identity, until, until, mark
-        )
+            path, size=there.bytes, modified_ns=round(there.modified * 1_000_000_000), lines=lines, refusal=refusal,
+            identity=file.identity, begins=until, ends=until, mark=mark,
+        )  # fmt: skip
 
 
 def _types(table: DeltaTable) -> dict[str, str]:

@@ -58,7 +58,7 @@ SET state = 'committed', committed_at = clock_timestamp(), windows = :windows, r
     rejected = :rejected
 WHERE incarnation = :incarnation AND batch_id = :batch_id AND state = 'begun'
 
--- drop_panes --
+-- add_empty_panes --
 -- Windows that had a result and have none now get a generation without rows. Runs after the new panes were added.
 INSERT INTO onlyonce_private.panes
     (instance, output, window_start, window_end, generation, final, rows, incarnation, batch_id, declaration_hash)

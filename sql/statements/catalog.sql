@@ -6,11 +6,10 @@ FROM STDIN (FORMAT binary)
 
 -- chunks --
 -- The chunks that batch `batch_id` of an incarnation may see: chunks of its earlier batches, and of all the pipeline's other
--- incarnations. Only chunks that can hold an id of this partition, in one bucket or in all live ones. Without the ids.
+-- incarnations. Only chunks that can hold an id of this partition, in all live buckets. Without the ids.
 SELECT bucket, incarnation, batch_id, partition, id_count, ids_hash
 FROM onlyonce_private.chunk_list
 WHERE instance = :instance AND bucket >= :floor AND id_count > 0
-  AND (CAST(:only_bucket AS bigint) IS NULL OR bucket = :only_bucket)
   AND (incarnation <> :incarnation OR batch_id < :batch_id)
   AND mod(partition, gcd(partitions, :partitions)) = mod(:partition, gcd(partitions, :partitions))
 
@@ -36,7 +35,7 @@ WHERE instance = :instance AND bucket = ANY (:buckets) AND (bucket, incarnation,
     SELECT * FROM unnest(CAST(:buckets AS bigint[]), CAST(:incarnations AS text[]), CAST(:batch_ids AS bigint[]),
                          CAST(:chosen AS int[])))
 
--- mend_filter --
+-- repair_filter --
 -- A filter that was missing or damaged, made again from the ids.
 UPDATE onlyonce_private.catalog_chunks SET filter = :filter
 WHERE instance = :instance AND bucket = :bucket AND incarnation = :incarnation AND batch_id = :batch_id AND partition = :partition

@@ -38,7 +38,7 @@ FROM unnest(
 ON CONFLICT ON CONSTRAINT panes_once DO UPDATE SET held = excluded.held, held_since = excluded.held_since
 WHERE NOT known.final
 
--- forget_changed --
+-- forget_replaced_sessions --
 -- Open sessions that the last pane of all open sessions does not have: they have merged, or have another start or end.
 DELETE FROM onlyonce_private.panes
 WHERE instance = :instance AND output = :output AND NOT final AND (incarnation, batch_id) <> (:incarnation, :batch_id)

@@ -35,7 +35,6 @@ class Worker:
     """A Python worker of receive. Counts its look-ups in (id, chunk) pairs, and each chunk's ids that it loads."""
 
     log: Log
-    probe: catalog.Probe = "live_buckets"
     floor: int = 0
     looked_up: int = 0
     spared: int = 0
@@ -73,7 +72,7 @@ class Worker:
 
     def place(self, bucket: int, batch_id: int) -> catalog.Place:
         """The one unit of a batch."""
-        return catalog.Place("shop", bucket, self.floor, self.driver.incarnation, batch_id, 0, 1, self.probe)
+        return catalog.Place("shop", bucket, self.floor, self.driver.incarnation, batch_id, 0, 1)
 
     def receive(self, bucket: int, records: list[Record], batch_id: int | None = None) -> list[str]:
         """The fates of a batch's records, in order; the unit is then committed. A number given again is a replay."""

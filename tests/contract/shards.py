@@ -110,7 +110,7 @@ class Shards:
 
         def work(conn: Any) -> None:
             pane_names.give(Files(conn), self.output, self.place, self.driver.incarnation, number)
-            batch = Batches(conn).find_begun(plan.incarnation, number)
+            batch = Batches(conn).find(plan.incarnation, number)
             Batches(conn).end(self.driver, batch, Outcome(in_time=0, late=0))
 
         run(self.log.database, work)

@@ -35,7 +35,7 @@ def test_the_copy_of_a_blanked_file_is_private(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(os, "fchmod", fchmod)
     before = os.umask(0)
     try:
-        erase_inputs.blank_files(erase_inputs.Lines(file, [(0, 3)]))
+        erase_inputs.blank_files(erase_inputs.Lines(file, [(0, 3)], (file.stat().st_size, file.stat().st_mtime_ns)))
     finally:
         os.umask(before)
 

@@ -52,7 +52,7 @@ def test_a_file_that_became_a_link_is_not_blanked(tmp_path: Path) -> None:
     file.symlink_to(secret)
 
     with pytest.raises(Retryable, match="is not a file any more"):
-        erase_inputs.blank_files(erase_inputs.Lines(file, [(0, len(line) - 1)]))
+        erase_inputs.blank_files(erase_inputs.Lines(file, [(0, len(line) - 1)], (len(line), 0)))
 
     assert found is not None
     assert erase_search.search_file(searched, mentions) is None

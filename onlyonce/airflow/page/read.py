@@ -17,7 +17,7 @@ from airflow.models.connection import Connection
 from airflow.models.dag import DagModel
 from fastapi import Request
 from psycopg2.errors import QueryCanceled
-from sqlalchemy import Connection as Session
+from sqlalchemy import Connection as LogConnection
 from sqlalchemy.exc import DBAPIError
 
 from onlyonce import settings
@@ -55,6 +55,8 @@ class Sight:
             ]
         if query == "pipelines_of_run":
             return [row for row in rows if self._sees_pipeline(row["pipeline"])]
+        # If the parameters name an instance, all rows are of it, since the query filters by it. Else each row names its
+        # own.
         scope, permitted = _instance(values), self.sees_records if query in WITH_VALUES else self.sees
         return [row for row in rows if permitted(scope or _instance(row) or _unscoped(query))]
 
@@ -89,11 +91,16 @@ class Sight:
         return any(self.sees(instance) for instance, name in self._pipelines.items() if name == pipeline)
 
     def _without_values(self, finding: Row) -> Row:
+        # A finding in QUOTING always has a subject.
         if finding["finding"] not in QUOTING or self.sees_records(finding["where"].partition("/")[0]):
             return finding
         return finding | {"what": NOT_PERMITTED}
 
     def _is_foreign(self, subject: str | None) -> bool:
+        """Return whether a finding's subject belongs to an instance that the user may not see.
+
+        Its row stays without a finding, since each row also has the time when the doctor looked.
+        """
         if subject is None or all(map(self.sees, self._dags)):
             return False
         return not self.sees(subject.partition("/")[0])
@@ -127,8 +134,6 @@ def _unscoped(query: str) -> str:
 
 PATIENCE_SECONDS = 20
 """How long the log may take to answer one question: a page that was closed must not keep it busy."""
-
-__all__ = ["Ask", "Row"]
 
 Ask = Callable[..., list[Row]]
 
@@ -170,7 +175,7 @@ def reader_url() -> str:
         return settings.reader_url()
     for name in (READER_CONNECTION, CONNECTION):
         with suppress(AirflowNotFoundException):
-            # The API server has no task whose supervisor could be asked.
+            # Not by `Connection.get`, which asks a task's supervisor: the API server has none.
             return url_of(Connection.get_connection_from_secrets(name))
     raise Refused(
         "there is no commit log yet",
@@ -180,7 +185,7 @@ def reader_url() -> str:
     )
 
 
-def _begin(connection: Session) -> None:
+def _begin(connection: LogConnection) -> None:
     # One snapshot, otherwise the sums of one moment would be shown next to the batches of the next. PostgreSQL's JIT
     # compiling costs more than it gains here.
     snapshot(connection)

@@ -68,7 +68,7 @@ def end(scope: Scope, batch: Batch, sink: str) -> None:
 
 PARTITION = "oo_target"
 
-Batches = Iterator[pa.RecordBatch]
+RecordBatches = Iterator[pa.RecordBatch]
 
 
 def pin(rows: DataFrame, schema: StructType, target: Column, partitions: int) -> DataFrame:
@@ -93,7 +93,7 @@ def commit_nothing(database: Database, epoch: int, batch: Batch, sink: str, noth
     Units(database).commit_nothing(batch.plan, sink, epoch, nothing, compared=not batch.at_least_once)
 
 
-def counted(unit: UnitId, batches: Batches, tally: Tally) -> Batches:
+def counted(unit: UnitId, batches: RecordBatches, tally: Tally) -> RecordBatches:
     """Yield the batches of a partition and add them up. Raise InvariantBroken for a row of another partition."""
     for batch in batches:
         targets = batch.column(PARTITION).unique().to_pylist()

@@ -52,13 +52,12 @@ from onlyonce.failpoints import passing
 from onlyonce.sinks.base import content, frames
 from onlyonce.sinks.base.content import HASH, Tally
 from onlyonce.sinks.base.held_values import Lengths
-from onlyonce.sinks.base.pinned import PARTITION, Batches, check_replay, commit_nothing, counted, pin
+from onlyonce.sinks.base.pinned import PARTITION, RecordBatches, check_replay, commit_nothing, counted, pin
 from onlyonce.sinks.base.stored import File, Mentioned, Stored
 from onlyonce.sinks.files import file_stores, pane_names
 from onlyonce.sinks.files.file_stores import Store, folder_of, store_of
 from onlyonce.tables import arrow_files
 
-RecordBatches = Iterator[pa.RecordBatch]
 Format = Callable[[BinaryIO, pa.Schema, RecordBatches], None]
 LINES = ("jsonl", "text")
 """The formats that get one column of lines."""
@@ -177,10 +176,10 @@ class Work:
     compared: bool = True
 
 
-def write_unit(work: Work) -> Callable[[Batches], Batches]:
+def write_unit(work: Work) -> Callable[[RecordBatches], RecordBatches]:
     """Return the Arrow function of a batch: a partition's rows, sorted by window and shard → (partition, files)."""
 
-    def run_task(batches: Batches) -> Batches:
+    def run_task(batches: RecordBatches) -> RecordBatches:
         context: Any = TaskContext.get()
         here = replace(work, unit=replace(work.unit, partition=context.partitionId()))
         tally = Tally(HASH, dict(zip(work.floats, work.floats, strict=True)))
@@ -193,7 +192,7 @@ def write_unit(work: Work) -> Callable[[Batches], Batches]:
     return run_task
 
 
-def _commit(work: Work, batches: Batches, tally: Tally) -> int:
+def _commit(work: Work, batches: RecordBatches, tally: Tally) -> int:
     with session_of(work.database, work.unit) as database:
         there = Units(database).find(work.unit)
     if there is not None:
@@ -257,7 +256,7 @@ def _discard(work: Work, temporaries: list[str]) -> None:
         work.store.remove(temporary)
 
 
-def _write(work: Work, attempt: Temporary, batches: Batches, begun: list[str]) -> Iterator[Written]:
+def _write(work: Work, attempt: Temporary, batches: RecordBatches, begun: list[str]) -> Iterator[Written]:
     """Write each shard of each window, one open file at a time; then the shards without rows."""
     seen: set[Key] = set()
     for key, pieces in groupby(_pieces(work, batches), key=lambda piece: piece[0]):
@@ -275,7 +274,7 @@ def _write(work: Work, attempt: Temporary, batches: Batches, begun: list[str]) -
                 yield _file(work, attempt, (window, shard), iter(()), begun)
 
 
-def _file(work: Work, attempt: Temporary, key: Key, batches: Batches, begun: list[str]) -> Written:
+def _file(work: Work, attempt: Temporary, key: Key, batches: RecordBatches, begun: list[str]) -> Written:
     (start, end), number = key
     shard = Shard(to_time(start), to_time(end), number, work.sink.shards)
     name = work.sink.name(work.unit.sink, shard)
@@ -284,7 +283,7 @@ def _file(work: Work, attempt: Temporary, key: Key, batches: Batches, begun: lis
         name = file_names.unnamed(temporary)
     rows = 0
 
-    def passed() -> Batches:
+    def passed() -> RecordBatches:
         nonlocal rows
         for batch in batches:
             rows += batch.num_rows
@@ -297,7 +296,7 @@ def _file(work: Work, attempt: Temporary, key: Key, batches: Batches, begun: lis
     return Written(shard.window_start, shard.window_end, number, temporary, name, rows, file.bytes, file.checksum)
 
 
-def _pieces(work: Work, batches: Batches) -> Iterator[tuple[Key, pa.RecordBatch]]:
+def _pieces(work: Work, batches: RecordBatches) -> Iterator[tuple[Key, pa.RecordBatch]]:
     """Yield the batches cut where window or shard changes."""
     for batch in batches:
         if not batch.num_rows:

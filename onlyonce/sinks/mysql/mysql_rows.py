@@ -27,7 +27,7 @@ from onlyonce.core.errors import InvariantBroken, Refused
 from onlyonce.core.stored_names import IS_CURRENT, VALID_FROM, VALID_TO, WINDOW_END, WINDOW_START
 from onlyonce.database import mysql
 from onlyonce.failpoints import passing
-from onlyonce.sinks.base.pinned import Batches
+from onlyonce.sinks.base.pinned import RecordBatches
 from onlyonce.sinks.postgres.postgres_unit import Work
 
 TABLE = "oo_arriving"
@@ -264,13 +264,13 @@ class Loaded:
     texts: tuple[str, ...] = ()
 
 
-def putting(loaded: Loaded) -> Callable[[Connection, Work, Batches], None]:
+def putting(loaded: Loaded) -> Callable[[Connection, Work, RecordBatches], None]:
     """Return the function with which `postgres_unit.write_unit` writes the rows of a unit.
 
     It raises Refused for rows that the table can't hold, and InvariantBroken for two rows of the same keys.
     """
 
-    def put(connection: Connection, work: Work, batches: Batches) -> None:
+    def put(connection: Connection, work: Work, batches: RecordBatches) -> None:
         try:
             _write(connection, work, loaded, batches)
         except DBAPIError as error:
@@ -286,7 +286,7 @@ def putting(loaded: Loaded) -> Callable[[Connection, Work, Batches], None]:
     return put
 
 
-def _write(connection: Connection, work: Work, loaded: Loaded, batches: Batches) -> None:
+def _write(connection: Connection, work: Work, loaded: Loaded, batches: RecordBatches) -> None:
     if work.write == "replace":
         _delete(connection, work)
     if work.write in ("append", "replace"):
@@ -318,7 +318,7 @@ def _write(connection: Connection, work: Work, loaded: Loaded, batches: Batches)
     passing("postgres-unit-after-rows")
 
 
-def _load(connection: Connection, table: str, loaded: Loaded, batches: Batches) -> None:
+def _load(connection: Connection, table: str, loaded: Loaded, batches: RecordBatches) -> None:
     listed = ", ".join(mysql.quoted(connection, column) for column in loaded.columns)
     taken = ", ".join(f"UNHEX(c{n})" if hexed else f"c{n}" for n, hexed in enumerate(loaded.binary))
     # With an explicit character set: characters that the database's own set lacks would silently become '?'.

@@ -36,7 +36,7 @@ from onlyonce.engine.worker import attempt_name, session_of
 from onlyonce.failpoints import passing
 from onlyonce.sinks.base import content, pinned
 from onlyonce.sinks.base.content import HASH, Tally
-from onlyonce.sinks.base.pinned import PARTITION, Batches, counted
+from onlyonce.sinks.base.pinned import PARTITION, RecordBatches, counted
 from onlyonce.sinks.postgres import postgres_rows
 
 RESULT = "partition int, rows long"
@@ -70,9 +70,12 @@ COUNT_KEYS = "SELECT count(*) FROM (SELECT FROM arriving GROUP BY {keys}) AS one
 class Work:
     """The parameters of a task that writes rows.
 
-    windows              the times in the condition on the rows to delete first (`REPLACED`)
-    by_window            whether the sums are kept by window too
-    sequence_by, deletes   as the sink declares them
+    schema, table   the target
+    write           the sink's `write`, or a way to replace windows (`REPLACED`)
+    floats          the columns of floats: a unit has their sums, which a replay compares with a tolerance
+    windows         the times in the condition on the rows to delete first (`REPLACED`)
+    by_window       whether the sums of an increment are also kept by window, in a table next to the target
+    keys, sequence_by, delete_when   as the sink declares them
     """
 
     database: Database
@@ -91,18 +94,18 @@ class Work:
     delete_when: str | None = None
 
 
-Put = Callable[[Connection, Work, Batches], None]
+Put = Callable[[Connection, Work, RecordBatches], None]
 """Writes the rows of a unit, in the transaction of its claim."""
 
 
-def write_unit(work: Work, put: Put | None = None) -> Callable[[Batches], Batches]:
+def write_unit(work: Work, put: Put | None = None) -> Callable[[RecordBatches], RecordBatches]:
     """Return the Arrow function of a batch: the rows of one partition → (partition, rows).
 
     `put` writes the rows in another database's SQL.
     """
     write = put or put_rows
 
-    def run_task(batches: Batches) -> Batches:
+    def run_task(batches: RecordBatches) -> RecordBatches:
         context: Any = TaskContext.get()
         # In the driver, which writes the one partition of a small batch, there is no task.
         here = replace(work, unit=replace(work.unit, partition=context.partitionId())) if context else work
@@ -123,7 +126,7 @@ def write_unit(work: Work, put: Put | None = None) -> Callable[[Batches], Batche
     return run_task
 
 
-def _commit(work: Work, batches: Batches, tally: Tally, write: Put) -> None:
+def _commit(work: Work, batches: RecordBatches, tally: Tally, write: Put) -> None:
     passing("postgres-unit-before-claim")
     with transaction(work.database) as connection:
         there = Units(connection).claim(units.Claim(work.unit, work.epoch, attempt_name(), "data"))
@@ -146,7 +149,7 @@ def _settle(work: Work, tally: Tally) -> None:
     compare(work.unit, there, tally.content())
 
 
-def put_rows(connection: Connection, work: Work, batches: Batches) -> None:
+def put_rows(connection: Connection, work: Work, batches: RecordBatches) -> None:
     """Write rows as the sink declares it, in the caller's transaction, with or without a unit.
 
     Raise Refused for rows that the table can't hold, and InvariantBroken for two rows of the same keys.
@@ -165,8 +168,22 @@ def put_rows(connection: Connection, work: Work, batches: Batches) -> None:
         ) from error
 
 
-def _write(connection: Connection, work: Work, batches: Batches) -> None:
-    """Write rows by the sink's `write`: sums by window, replaced windows, appends, a history, upserts or increments."""
+def _write(connection: Connection, work: Work, batches: RecordBatches) -> None:
+    """Write rows by the sink's `write`.
+
+    | write                     | how                                              | rows that may be left out  |
+    |---------------------------|--------------------------------------------------|----------------------------|
+    | append                    | COPY into the target                             | none                       |
+    | replace, replace open     | DELETE of the windows' rows, then COPY           | none                       |
+    | history                   | COPY into `arriving`, then `write_history`       | see there                  |
+    | upsert                    | COPY into `arriving`, then INSERT … ON CONFLICT  | those of an earlier window |
+    | upsert with `sequence_by` | the same; `delete_when`: `delete_older` first    | older ones                 |
+    | upsert of only keys       | the same, with DO NOTHING                        | those of an existing key   |
+    | increment                 | the same, with the sums of each key's rows       | none: one row for each key |
+    | increment, by window      | `write_sums`                                     | see there                  |
+
+    If another row is left out, a trigger of the table has dropped it: raise Refused.
+    """
     cursor = connection.connection.cursor()
     first = next(batches, None)
     if work.by_window:
@@ -208,13 +225,13 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
     # Several windows may add to one key in one batch; an upsert has one row for a key, or it is refused below.
     sums = [sql.Identifier(c) if c in work.keys else sql.SQL("sum({})").format(sql.Identifier(c)) for c in columns]
     names["select"] = sql.SQL(", ").join(sums) if work.write == "increment" else names["columns"]
-    names["group"] = (
+    names["where_or_group"] = (
         sql.SQL("GROUP BY ") + names["keys"]
         if work.write == "increment"
         else postgres_rows.left_newest(work.delete_when)
     )
     merge = sql.SQL(
-        "INSERT INTO {target} AS target ({columns}) SELECT {select} FROM arriving {group} "
+        "INSERT INTO {target} AS target ({columns}) SELECT {select} FROM arriving {where_or_group} "
         "ON CONFLICT ({keys}) DO {action}"
     ).format(**names)
     later = bool(updates) and later_window_wins(work.write, work.keys, columns)
@@ -231,7 +248,9 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
                 ),
             )
         cursor.execute(merge)
-    # Each row that PostgreSQL did not write must be explained by a newer row, an existing row or a sum.
+    # PostgreSQL reports how many rows it has written. It may be fewer than arrived: see the table above. For an upsert,
+    # count the rows that are neither in the target nor replaced by a newer one. For an increment, compare with the
+    # number of keys.
     if (written := cursor.rowcount) != arrived:
         order = work.sequence_by or ((WINDOW_END, WINDOW_START) if later else ())
         if order or not updates:  # an older or existing row is left out
@@ -245,7 +264,7 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
     passing("postgres-unit-after-rows")
 
 
-def _fill(cursor: Any, work: Work, table: sql.Composable, first: pa.RecordBatch | None, rest: Batches) -> int:
+def _fill(cursor: Any, work: Work, table: sql.Composable, first: pa.RecordBatch | None, rest: RecordBatches) -> int:
     """Copy rows into a table, if there are any; return how many.
 
     Raise Refused if PostgreSQL reports fewer rows than were sent.
@@ -300,7 +319,7 @@ def _text(template: str, names: dict[str, Any], cursor: Any) -> str:
 class _Csv(io.RawIOBase):
     """Arrow batches as the CSV that COPY reads."""
 
-    def __init__(self, first: pa.RecordBatch, rest: Batches) -> None:
+    def __init__(self, first: pa.RecordBatch, rest: RecordBatches) -> None:
         self._pieces = self._encode(first, rest)
         self._left = memoryview(b"")
         self.error: BaseException | None = None
@@ -320,7 +339,7 @@ class _Csv(io.RawIOBase):
         taken, self._left = bytes(self._left[:end]), self._left[end:]
         return taken
 
-    def _encode(self, first: pa.RecordBatch, rest: Batches) -> Iterator[bytes]:
+    def _encode(self, first: pa.RecordBatch, rest: RecordBatches) -> Iterator[bytes]:
         batch: pa.RecordBatch | None = first
         while batch is not None:
             sink = io.BytesIO()
@@ -375,6 +394,6 @@ class PinnedUnits:
             for unit in Units(self.database).of_batch(plan.incarnation, plan.batch_id):
                 Units(scope).copy(plan.incarnation, plan.batch_id, unit, authority)
         if batch.at_least_once:
-            return
+            return  # its units are plain: rows are counted there, and a unit may be missing
         logged = Units(scope).of_batch(plan.incarnation, plan.batch_id)
         units.expect(logged, self.sink, plan.partitions, plan.incarnation, plan.batch_id)

@@ -45,7 +45,7 @@ from onlyonce.sinks.base import content as base_content
 from onlyonce.sinks.base import frames
 from onlyonce.sinks.base.content import HASH
 from onlyonce.sinks.base.held_values import Lengths
-from onlyonce.sinks.base.pinned import PARTITION, Batches
+from onlyonce.sinks.base.pinned import PARTITION, RecordBatches
 from onlyonce.sinks.base.stored import Mentioned, Rows, Stored
 from onlyonce.sinks.postgres import postgres_unit
 from onlyonce.sinks.postgres.postgres_table import SinkTable
@@ -55,13 +55,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def write_rows(work: Work, put: Put = postgres_unit.put_rows) -> Callable[[Batches], Batches]:
+def write_rows(work: Work, put: Put = postgres_unit.put_rows) -> Callable[[RecordBatches], RecordBatches]:
     """Return the Arrow function of an at-least-once batch: the rows of one partition → (partition, rows).
 
     It checks the epoch, writes the rows, notes them and commits. It raises Superseded, and what `put` raises.
     """
 
-    def run_task(batches: Batches) -> Batches:
+    def run_task(batches: RecordBatches) -> RecordBatches:
         context: Any = TaskContext.get()
         here = replace(work, unit=replace(work.unit, partition=context.partitionId()))
         first = next(batches, None)
@@ -76,10 +76,10 @@ def write_rows(work: Work, put: Put = postgres_unit.put_rows) -> Callable[[Batch
     return run_task
 
 
-def _commit(work: Work, batches: Batches, put: Put) -> int:
+def _commit(work: Work, batches: RecordBatches, put: Put) -> int:
     rows = 0
 
-    def counted() -> Batches:
+    def counted() -> RecordBatches:
         nonlocal rows
         for batch in batches:
             rows += batch.num_rows

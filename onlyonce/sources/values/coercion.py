@@ -110,7 +110,9 @@ def of_values(array: Any) -> Sizes:
     if types.is_list(kind) or types.is_large_list(kind):
         return _bytes_between(array.offsets, of_values(array.values))
     if types.is_fixed_size_list(kind):
-        return np.full(len(array), array.values.nbytes // max(len(array.values) // max(kind.list_size, 1), 1), np.int64)
+        lists = max(len(array.values) // max(kind.list_size, 1), 1)
+        # The average: exact for lists of numbers, an estimate for lists of strings.
+        return np.full(len(array), array.values.nbytes // lists, np.int64)
     if types.is_null(kind):
         return np.zeros(len(array), np.int64)
     if types.is_primitive(kind) or types.is_decimal(kind) or types.is_fixed_size_binary(kind):
@@ -175,7 +177,10 @@ BUILT = re.compile(r"(\w+)\s*[<(](.*)[>)]", re.DOTALL)
 
 
 class Unheld(Damaged):
-    """A value that the declared type can't hold: the message names the column and the reason."""
+    """A value that the declared type can't hold: the message names the column and the reason.
+
+    In a file, `fit` refuses only the row of this value. Any other Damaged refuses the whole file.
+    """
 
 
 def declared(ddl: str) -> pa.Schema:
@@ -214,9 +219,9 @@ def check_names(there: Sequence[str], needed: Sequence[str]) -> None:
         raise Damaged(f"it has no column {missing[0]}; its columns are {', '.join(there)[:300]}")
 
 
-def undeclared(there: Sequence[str], declared: Collection[str]) -> str | None:
+def undeclared(there: Sequence[str], wanted: Collection[str]) -> str | None:
     """Return the names of undeclared columns in each row: some names, and the number of others."""
-    known = set(declared)
+    known = set(wanted)
     names = [name for name in there if name not in known]
     told, length = [], 0
     for name in names:
@@ -228,11 +233,11 @@ def undeclared(there: Sequence[str], declared: Collection[str]) -> str | None:
     return ", ".join([*told, *([f"{others} others"] if others else [])]) or None
 
 
-def undeclared_within(there: pa.Schema, declared: pa.Schema) -> list[str]:
+def undeclared_within(there: pa.Schema, wanted: pa.Schema) -> list[str]:
     """Return the undeclared fields of structs, at any depth: `customer.phone`."""
     return [
         name
-        for field in declared
+        for field in wanted
         if (at := there.get_field_index(field.name)) >= 0
         for name in _more(there.field(at).type, field.type, field.name)
     ]
@@ -285,11 +290,12 @@ def _fit(
     position: int,
     over: Sizes,
 ) -> pa.RecordBatch:
-    rows, known = batch.num_rows, None
+    rows = batch.num_rows
+    readable_rows = None  # all rows. Else their numbers, and null for a row that is too large
     values: list[str | None] = [None] * rows
     reasons: list[str | None] = [None] * rows
     if over.any():
-        known = pa.array(np.arange(rows), mask=over > 0)
+        readable_rows = pa.array(np.arange(rows), mask=over > 0)
         for row in np.flatnonzero(over).tolist():
             values[row] = _beginning(batch.slice(row, 1))
             reasons[row] = records.record_too_large(place.told % (position + row), int(over[row]), place.most)
@@ -304,7 +310,7 @@ def _fit(
     for field in wanted:
         at = batch.schema.get_field_index(field.name)
         found = pa.nulls(rows, field.type) if at < 0 else batch.column(at)
-        columns.append(_held(found if known is None else found.take(known), field, reasons, 0))
+        columns.append(_held(found if readable_rows is None else found.take(readable_rows), field, reasons, 0))
     for row in [at for at, reason in enumerate(reasons) if reason is not None and values[at] is None]:
         values[row] = _as_json(batch.slice(row, 1))
     columns[:2] = [pa.array(values, pa.string()), pa.array(reasons, pa.string())]

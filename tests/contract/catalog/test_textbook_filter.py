@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import pytest
 
-from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog import filters
 from tests.contract.conftest import Log
 from tests.contract.receiver import Record, Worker, ids_of, uniform
@@ -25,14 +24,8 @@ def twin_of(record: Record) -> Record:
 
 R["r8"] = twin_of(R["r5"])
 
-ARRIVALS: dict[catalog.Probe, list[tuple[int, str]]] = {
-    # The publisher sends again under a new timestamp: the second time is in a later range.
-    "live_buckets": [(101, "r1 r2 r3"), (102, "r4 r5 r1 r6"), (103, "r4 r6 r7 r8 r9")],
-    # A re-delivery keeps its ingestion time: it comes later, and belongs to the range of the first time.
-    "own_bucket": [(101, "r1 r2 r3"), (102, "r4 r5 r6"), (101, "r1"), (102, "r4 r6 r8"), (103, "r7 r9")],
-}
-
-BOTH = pytest.mark.parametrize("probe", list(ARRIVALS))
+ARRIVALS = [(101, "r1 r2 r3"), (102, "r4 r5 r1 r6"), (103, "r4 r6 r7 r8 r9")]
+"""The publisher sends again under a new timestamp: the second time is in a later range."""
 
 
 def deliver(worker: Worker, arrivals: list[tuple[int, str]], before: Callable[[], None] = lambda: None) -> list[str]:
@@ -54,36 +47,22 @@ def test_r8_is_new_and_meets_a_false_positive() -> None:
     assert filters.maybe(known, filters.probes(ids_of([R["r8"], R["r7"], R["r9"]]))).tolist() == [0]
 
 
-@BOTH
 @pytest.mark.parametrize("restarts", [False, True], ids=["one worker", "a new worker for each batch"])
-def test_four_look_ups_in_all(log: Log, monkeypatch: pytest.MonkeyPatch, probe: catalog.Probe, restarts: bool) -> None:
+def test_four_look_ups_in_all(log: Log, monkeypatch: pytest.MonkeyPatch, restarts: bool) -> None:
     """Nine records once each; four exact look-ups, one of them for nothing."""
-    worker = Worker(log, probe).watch(monkeypatch)
-    delivered = deliver(worker, ARRIVALS[probe], worker.restart if restarts else lambda: None)
+    worker = Worker(log).watch(monkeypatch)
+    delivered = deliver(worker, ARRIVALS, worker.restart if restarts else lambda: None)
 
     assert sorted(delivered) == [f"r{number}" for number in range(1, 10)]
     assert (worker.looked_up, worker.false_positives) == (4, 1)
 
 
-@BOTH
-def test_the_first_range_costs_no_look_up(log: Log, monkeypatch: pytest.MonkeyPatch, probe: catalog.Probe) -> None:
+def test_the_first_range_costs_no_look_up(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """None of its records is a duplicate; no exact ids are loaded."""
-    worker = Worker(log, probe).watch(monkeypatch)
+    worker = Worker(log).watch(monkeypatch)
     deliver(worker, [(101, "r1"), (101, "r2"), (101, "r3")])
 
     assert (worker.looked_up, worker.loaded, worker.spared) == (0, [], 3)
-
-
-def test_a_source_that_keeps_its_ingestion_time_asks_one_range_only(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other ranges' filters are not probed: a twin there is no look-up."""
-    own = Worker(log, "own_bucket").watch(monkeypatch)
-    deliver(own, [(101, "r5"), (102, "r8"), (103, "r7")])
-    assert (own.looked_up, own.spared) == (0, 0)
-
-    every = Worker(log, "live_buckets")
-    every.next, before = own.next, own.looked_up
-    assert deliver(every, [(104, "r5")]) == []
-    assert own.looked_up - before == 2  # r5 itself, and the twin in the second range
 
 
 def test_a_replay_of_a_batch_asks_the_same(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from onlyonce.commitlog.incarnations import Declarations, Declared, Incarnations
 from onlyonce.commitlog.new_incarnations import NewIncarnations
 from onlyonce.commitlog.units import Authorities, Units
 from onlyonce.core import stored_names
-from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.errors import InvariantBroken, Refused, Retryable
 from onlyonce.core.frontier import Frontier
 from onlyonce.core.units import Content, UnitId
 from onlyonce.database.connect import run
@@ -253,3 +253,17 @@ def test_a_new_incarnation_of_receive_that_was_killed_before_its_end_goes_on(hom
     reset.new("shop/receive", yes=True)
 
     assert home.rows("SELECT count(*) FROM onlyonce_private.batches") == [(0,)]
+
+
+def test_a_receive_batch_whose_commit_is_cleaned_from_the_log_is_not_ended(home: Log) -> None:
+    """Its rows are in `events`, and only the table's log shows with which version. So it is neither ended nor withdrawn."""
+    driver = home.start("shop", "receive")
+    Batches(home.database).begin(driver, "shop", plan_of(driver), None)
+    events = settings.data_dir("shop") / "events"
+    commit(events, EMPTY, stored_names.transaction(driver.incarnation, stored_names.EVENTS_BY), 0)
+    clean_history(events)
+
+    with pytest.raises(InvariantBroken, match="no entry of a commit that was written"):
+        reset.new("shop/receive", yes=True)
+
+    assert home.rows("SELECT state FROM onlyonce_private.batches") == [("begun",)]

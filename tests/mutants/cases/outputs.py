@@ -556,12 +556,11 @@ MUTANTS = (
         "watermark-by-data",
         "the data rows drive the watermark, not the control rows",
         "onlyonce/outputs/windows.py",
-        Replace("in_stream", "controls.withWatermark(OO_EVENT_TIME, _span(output.watermark_delay))", "controls"),
+        Replace("in_stream", "controls.withWatermark(OO_EVENT_TIME, _span(delay))", "controls"),
         Replace(
             "in_stream",
-            "joined = assign(controls.unionByName(rows), output.window)",
-            'joined = assign(controls.unionByName(rows).withWatermark("oo_event_time", _span(output.watermark_delay)), '
-            "output.window)",
+            "assign(controls.unionByName(rows), window)",
+            'assign(controls.unionByName(rows).withWatermark("oo_event_time", _span(delay)), window)',
         ),
         tests=("tests/spark/run/test_spine.py::test_stream_equals_batch_over_the_rows_in_time",),
         spark=True,
@@ -571,7 +570,7 @@ MUTANTS = (
         "Spark's watermark of a join is where its windows are closed, not the reach behind it, so rows without a "
         "partner stay in the state",
         "onlyonce/outputs/windows.py",
-        Replace("in_stream", "reach(output.window) + micros(output.watermark_delay)", "micros(output.watermark_delay)"),
+        Replace("in_stream", "reach(window) + micros(delay)", "micros(delay)"),
         tests=(
             "tests/spark/outputs/test_joins.py::test_a_join_is_that_of_a_batch_however_the_input_is_cut_and_where_runs_end[1]",
         ),
@@ -604,12 +603,11 @@ MUTANTS = (
         "timers-by-the-batch",
         "timers fire by the largest event time of a batch's own records",
         "onlyonce/outputs/windows.py",
-        Replace("in_stream", "controls.withWatermark(OO_EVENT_TIME, _span(output.watermark_delay))", "controls"),
+        Replace("in_stream", "controls.withWatermark(OO_EVENT_TIME, _span(delay))", "controls"),
         Replace(
             "in_stream",
-            "controls.unionByName(rows.filter(~is_late(output.window, output.watermark_delay)))",
-            "controls.unionByName(rows.filter(~is_late(output.window, "
-            'output.watermark_delay))).withWatermark("oo_event_time", "0 seconds")',
+            "controls.unionByName(rows.filter(~is_late(window, delay)))",
+            'controls.unionByName(rows.filter(~is_late(window, delay))).withWatermark("oo_event_time", "0 seconds")',
         ),
         tests=(
             "tests/spark/outputs/test_processors.py::test_timers_fire_by_the_frontier_and_the_end_of_the_input_fires_those_that_are_left",
@@ -767,7 +765,7 @@ MUTANTS = (
         "left-out-and-further-on",
         "a record that an output leaves out as late is in the windows that are made from its own",
         "onlyonce/outputs/windows.py",
-        Always("leaving_chain", "not window.leaves_late_out"),
+        Always("steps_leaving_out", "not window.leaves_late_out"),
         tests=(
             "tests/spark/outputs/test_chains.py::test_a_backfill_of_what_leaves_late_records_out_goes_down_the_chain_once_its_windows_have_closed",
         ),

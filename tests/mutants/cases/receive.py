@@ -68,9 +68,9 @@ MUTANTS = (
         "onlyonce/receive/unit.py",
         Replace(
             "judge.run_task",
-            "_commit(here, records, fates, counts)",
+            "_commit(here, records, fates, tally)",
             """
-            if not _commit(here, records, fates, counts):
+            if not _commit(here, records, fates, tally):
                 return
         """,
         ),
@@ -142,19 +142,19 @@ MUTANTS = (
             """
             with session_of(work.database, _unit(place)) as database:
                 here = replace(work, database=database, place=place)
-                fates, counts = _fates(here, records)
-                _commit(here, records, fates, counts)
+                fates, tally = _fates(here, records)
+                _commit(here, records, fates, tally)
             passing("receive-unit-after-commit")
             for part in np.split(fates, np.cumsum(sizes)[:-1]):
-                yield Verdict(part, place.partition, counts.largest)
+                yield Verdict(part, place.partition, tally.largest)
         """,
             """
             with session_of(work.database, _unit(place)) as database:
                 here = replace(work, database=database, place=place)
-                fates, counts = _fates(here, records)
-                _commit(here, records, fates, counts)
+                fates, tally = _fates(here, records)
+                _commit(here, records, fates, tally)
                 for part in np.split(fates, np.cumsum(sizes)[:-1]):
-                    yield Verdict(part, place.partition, counts.largest)
+                    yield Verdict(part, place.partition, tally.largest)
         """,
         ),
         tests=(RECEIVE + "test_a_unit_opens_one_session_which_has_ended_before_its_rows_are_written",),

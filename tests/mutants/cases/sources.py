@@ -535,8 +535,8 @@ MUTANTS = (
         "onlyonce/sources/values/coercion.py",
         Replace(
             "_fit",
-            "_held(found if known is None else found.take(known), field, reasons, 0)",
-            "cast(found if known is None else found.take(known), field)",
+            "_held(found if readable_rows is None else found.take(readable_rows), field, reasons, 0)",
+            "cast(found if readable_rows is None else found.take(readable_rows), field)",
         ),
         tests=(UNHELD + "[too large]",),
     ),

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from onlyonce.core import erasure
+from onlyonce.core.errors import Retryable
 from onlyonce.operate import erase_inputs, erase_search
 from tests.support import csv_oracle
 
@@ -30,9 +31,10 @@ def test_blanked_records_change_no_other(tmp_path: Path, content: bytes, chosen:
     before = csv_oracle.records(content, MOST)
     blanked = [one for number, one in enumerate(before) if number in chosen]
 
-    erase_inputs.blank_files(
-        erase_inputs.Lines(path, [(at, at + len(record)) for at, record in blanked], with_quotes=True)
-    )
+    with path.open("rb") as file:
+        state = erase_inputs.state_of(file)
+    places = [(at, at + len(record)) for at, record in blanked]
+    erase_inputs.blank_files(erase_inputs.Lines(path, places, state, with_quotes=True))
 
     after = csv_oracle.records(path.read_bytes(), MOST)
     assert [at for at, _ in after] == [at for at, _ in before]
@@ -73,3 +75,17 @@ def test_a_value_is_found_in_the_encoding_of_its_source(who: str) -> None:
     mentions = erasure.Mentions(condition, encodings=("windows-1252",))
     assert erase_search.count_mentions(content, mentions) == 2
     assert erase_search.count_mentions(content.replace(who.encode("cp1252"), b"Zo"), mentions) == 0
+
+
+def test_file_that_changed_since_its_records_were_found_is_left(tmp_path: Path) -> None:
+    """The places of its records are those of the file that was read."""
+    path = tmp_path / "a.csv"
+    path.write_text("1,a\n2,b\n")
+    with path.open("rb") as file:
+        state = erase_inputs.state_of(file)
+    path.write_text("0,c\n1,a\n2,b\n")
+
+    with pytest.raises(Retryable, match="has changed since its records were found"):
+        erase_inputs.blank_files(erase_inputs.Lines(path, [(0, 3)], state))
+
+    assert path.read_text() == "0,c\n1,a\n2,b\n"

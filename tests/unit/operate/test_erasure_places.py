@@ -86,3 +86,19 @@ def test_state_that_no_new_incarnation_replaces_has_its_own_end(
     ends = {file.at: file.goes for file in erase_search._files(pipeline)}
 
     assert [ends[str(file)] for file in files] == [erase_search.OURS["checkpoints"], erase_search.STATE_STAYS]
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    ["{} dead row versions cannot be removed yet.", "{} tote Zeilenversionen können noch nicht entfernt werden.",
+     "В данный момент нельзя удалить \"мёртвых\" строк {}.", "{} 個の無効な行が今はまだ削除できません。"],
+)  # fmt: skip
+def test_an_older_transaction_is_noticed_in_each_language(sentence: str) -> None:
+    """PostgreSQL translates its notices by the server's lc_messages."""
+
+    def notice(dead: int) -> str:
+        return f'INFO:  "a.b1": 7, 10\nDETAIL:  {sentence.format(dead)}\nCPU: 0,10 s.\n'
+
+    assert erase_search.STILL_SEEN.match(notice(3))
+    assert not erase_search.STILL_SEEN.match(notice(0))
+    assert not erase_search.STILL_SEEN.match('INFO:  vacuuming "a.b1"\n')

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from onlyonce.core.errors import Refused
+from onlyonce.sinks.base.pinned import RecordBatches
 from onlyonce.sinks.files import sink_files
 from onlyonce.sinks.files.file_stores import Counted
 
@@ -30,7 +31,7 @@ SCHEMA = pa.schema(
 )  # fmt: skip
 
 
-def own(file: BinaryIO, schema: pa.Schema, batches: sink_files.RecordBatches) -> None:
+def own(file: BinaryIO, schema: pa.Schema, batches: RecordBatches) -> None:
     """A writer as a user has one."""
     for batch in batches:
         file.write(f"{batch.num_rows} rows of {','.join(schema.names)}\n".encode())
