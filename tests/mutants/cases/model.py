@@ -787,7 +787,7 @@ MUTANTS = (
         "the-clock-of-a-helper",
         "check does not see the clock that a function of the same module reads",
         "onlyonce/core/changing_calls.py",
-        Delete("changing_calls", "waiting.append(node.id)"),
+        Delete("_nodes", "waiting.append(node.id)"),
         tests=("tests/unit/check/test_changing_calls.py::test_calls_that_change_are_found",),
     ),
     Mutant(
