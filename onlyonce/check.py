@@ -761,12 +761,9 @@ def _ask_spark(pipeline: Pipeline, spark: SparkSession) -> tuple[Shapes, dict[st
     for root in pipeline.roots():
         lookups = pipeline.lookups(root)
         try:
-            seen = tables.as_of(spark, lookups, tables.newest(lookups)).frames
+            seen = tables.as_of(spark, lookups, tables.newest(lookups, root)).frames
         except Exception as error:
-            known = translate(error)
-            if isinstance(known, DatabaseAway):
-                known.what = f"{declared_at(root, 'lookups')}output {root.name}, a lookup: {known.what}"
-            wrong[root.name] = known
+            wrong[root.name] = translate(error)
             continue
         try:
             of_root = function_shapes(spark, pipeline, root, seen)

@@ -5,6 +5,8 @@ VACUUM removes the files of old versions after a week, or after the time that it
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyspark.sql import DataFrame, SparkSession
 
@@ -13,7 +15,8 @@ from onlyonce.api.declaration import declared_at
 from onlyonce.api.joins_and_state import Lookup
 from onlyonce.core import stored_names
 from onlyonce.core.errors import Refused
-from onlyonce.core.locations import Location, location
+from onlyonce.core.locations import Location, is_url, location
+from onlyonce.core.near_names import choose, near
 from onlyonce.lookups.seen import Version, gone
 from onlyonce.tables import opening, stores
 
@@ -32,9 +35,29 @@ def newest(lookup: Lookup) -> Version:
         raise Refused(
             f"{declared_at(lookup)}lookup {lookup.name}: no Delta table is at {path}",
             data="nothing was read or written",
-            hint="make the table first, or correct the path; a relative one is below <home>/tables",
+            hint=_how_to_make(lookup.table.target("").partition(":")[2], path),
         ) from error
     return {stored_names.LOOKUP_VERSION: table.version(), stored_names.LOOKUP_TABLE: str(table.metadata().id)}
+
+
+MOST_TABLES = 10
+"""How many tables an error lists if no name among them is near."""
+
+
+def _how_to_make(declared: str, path: Location) -> str:
+    """Return the hint for a table that is not there: the tables near its place, and what makes one."""
+    base = path.parent if declared.startswith("/") else settings.table_location("")
+    found: list[str] = []
+    if isinstance(base, Path):  # the listing of a store is no answer at once
+        logs = [*base.glob("*/_delta_log"), *base.glob("*/*/_delta_log")]
+        found = sorted(str(log.parent if declared.startswith("/") else log.parent.relative_to(base)) for log in logs)
+    is_short = 0 < len(found) <= MOST_TABLES or near(declared, found)
+    there = f"{choose(declared, found)}. Or make it" if is_short else "make the table first"
+    return (
+        f"{there}: a pipeline with sink=Delta(path={declared!r}) does, or Spark: "
+        f"df.write.format('delta').save('{path}')"
+        + ("" if declared.startswith("/") or is_url(declared) else f". A relative path is below {base}")
+    )
 
 
 BY_AGE = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
