@@ -5,6 +5,8 @@ VACUUM removes the files of old versions after a week, or after the time that it
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -46,18 +48,29 @@ MOST_TABLES = 10
 
 def _how_to_make(declared: str, path: Location) -> str:
     """Return the hint for a table that is not there: the tables near its place, and what makes one."""
-    base = path.parent if declared.startswith("/") else settings.table_location("")
+    is_absolute = declared.startswith("/")
+    base = path.parent if is_absolute else settings.table_location("")
     found: list[str] = []
-    if isinstance(base, Path):  # the listing of a store is no answer at once
-        logs = [*base.glob("*/_delta_log"), *base.glob("*/*/_delta_log")]
-        found = sorted(str(log.parent if declared.startswith("/") else log.parent.relative_to(base)) for log in logs)
+    if isinstance(base, Path):  # the listing of an object store takes long
+        there = _tables_below(base, 1 if is_absolute else 2)
+        found = sorted(str(table if is_absolute else table.relative_to(base)) for table in there)
     is_short = 0 < len(found) <= MOST_TABLES or near(declared, found)
-    there = f"{choose(declared, found)}. Or make it" if is_short else "make the table first"
+    first = f"{choose(declared, found)}. Or make it" if is_short else "make the table first"
     return (
-        f"{there}: a pipeline with sink=Delta(path={declared!r}) does, or Spark: "
+        f"{first}: a pipeline with sink=Delta(path={declared!r}) does, or Spark: "
         f"df.write.format('delta').save('{path}')"
-        + ("" if declared.startswith("/") or is_url(declared) else f". A relative path is below {base}")
+        + ("" if is_absolute or is_url(declared) else f". A relative path is below {base}")
     )
+
+
+def _tables_below(folder: Path, depth: int) -> Iterator[Path]:
+    with suppress(OSError):
+        for name in stores.of(folder).names(folder):
+            with suppress(OSError):  # a folder that may not be read
+                if opening.any_in(folder / name):
+                    yield folder / name
+                elif depth > 1:
+                    yield from _tables_below(folder / name, depth - 1)
 
 
 BY_AGE = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
