@@ -47,7 +47,7 @@ from onlyonce.commitlog import units
 from onlyonce.commitlog.dropping import Targets
 from onlyonce.core import changes, column_types, errors, stored_names, unrepeatable
 from onlyonce.core.changes import Change
-from onlyonce.core.changing_calls import changing_calls
+from onlyonce.core.changing_calls import changing_calls, lines_of_call
 from onlyonce.core.errors import DatabaseAway, OnlyonceError, Refused
 from onlyonce.core.near_names import choose
 from onlyonce.core.ownership import Place, written
@@ -303,6 +303,13 @@ class Kept:
     ran: Mapping[str, str] = field(default_factory=dict)
 
 
+def why_asked(pipelines: Iterable[Pipeline]) -> str:
+    """Return why Spark is asked about these pipelines, of which no check is kept that still holds."""
+    if all(_file(one).is_file() for one in pipelines):
+        return "a function or declaration has changed"
+    return "the functions were not checked before"
+
+
 def kept_check(pipeline: Pipeline, wanted: str) -> Kept | None:
     """Return what was found under that key; None if nothing was."""
     with suppress(FileNotFoundError, ValueError):
@@ -312,14 +319,31 @@ def kept_check(pipeline: Pipeline, wanted: str) -> Kept | None:
     return None
 
 
-def places_of_outputs(pipelines: Iterable[Pipeline]) -> dict[tuple[str, str], str]:
-    """Return the line at which each output is declared, by (pipeline, output)."""
+def places_of_staged(
+    pipelines: Iterable[Pipeline], staged: Mapping[str, Mapping[str, str]]
+) -> dict[tuple[str, str], str]:
+    """Return the line of the call for which each output is staged, or of its declaration, by (pipeline, output).
+
+    `staged`: pipeline -> output -> why it is staged.
+    """
     places = {
-        (pipeline.name, output.name): declared_at(output).removesuffix(": ")
-        for pipeline in pipelines
-        for output in pipeline.outputs
+        (one.name, output.name): _place_of_call(output, unrepeatable.expression_of(why))
+        or declared_at(output, "stable_input").removesuffix(": ")
+        for one in pipelines
+        for output in one.outputs
+        if (why := staged.get(one.name, {}).get(output.name))
     }
     return {name: place for name, place in places.items() if place}
+
+
+def _place_of_call(output: Output, called: str) -> str | None:
+    """Return the line at which the functions of an output call one of Spark's; None if their modules don't show it."""
+    with suppress(*_UNREADABLE):
+        for one in load.functions(output) if called and not output.is_result else ():
+            for file, text, name in _text_of(one):
+                if lines := sorted(lines_of_call(text, name, called)):
+                    return f"{file}:{lines[0]}"
+    return None
 
 
 def kept_staged(pipeline: Pipeline) -> Mapping[str, str]:
@@ -386,6 +410,8 @@ def check_tables(pipeline: Pipeline, output: Output, schema: StructType) -> None
     except Refused as error:  # a table that can't take the output, a variable that is not set, a wrong password
         what = f"{whose}: {error.what.removeprefix(f'output {output.name}: ')}"
         raise Refused(what, data=error.data, hint=error.hint) from error
+    except DatabaseAway as error:
+        raise DatabaseAway(f"{whose}: {error.what}", data=error.data, hint=error.hint) from error
     if types:
         wanted, there, where = types
         column_types.refuse_other(whose, where, wanted, there, _simple(schema))
@@ -435,7 +461,7 @@ def columns_without_values(pipeline: Pipeline, changed: Iterable[Change]) -> lis
 def no_run(error: Refused) -> str:
     """Return the warning for what a run refuses before it reads anything."""
     behind = "\n" if "\n" in error.what else ". "  # what differs is shown as lines
-    return f"no run begins: {error.what}{behind}{error.hint}"
+    return f"no run begins: {error.what}{behind}{error.hint[:1].upper()}{error.hint[1:]}"
 
 
 def _simple(schema: StructType) -> dict[str, str]:
@@ -686,13 +712,23 @@ def changing_values(pipeline: Pipeline, staged: Collection[str]) -> list[str]:
     return list(found.values())
 
 
+_UNREADABLE = (OSError, TypeError, SyntaxError, UnicodeDecodeError)
+"""Raised for a function whose module has no text, or one that Python can't read."""
+
+
 def _changing_calls(named: Callable[..., Any]) -> Iterator[tuple[str, str, str, str]]:
-    with suppress(OSError, TypeError, SyntaxError, UnicodeDecodeError):  # no text of it, or none that Python reads
-        plain = inspect.unwrap(named)
-        file = inspect.getsourcefile(plain)
-        if file and errors.is_users(file):
-            for line, call, why, instead in sorted(changing_calls(Path(file).read_text(), plain.__qualname__)):
+    with suppress(*_UNREADABLE):
+        for file, text, name in _text_of(named):
+            for line, call, why, instead in sorted(changing_calls(text, name)):
                 yield f"{file}:{line}", call, why, instead
+
+
+def _text_of(named: Callable[..., Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield the file of a user's function, the text of its module, and its name there."""
+    plain = inspect.unwrap(named)
+    file = inspect.getsourcefile(plain)
+    if file and errors.is_users(file):
+        yield file, Path(file).read_text(), plain.__qualname__
 
 
 def _is_installed(module: str) -> bool:
@@ -725,7 +761,7 @@ def _ask_spark(pipeline: Pipeline, spark: SparkSession) -> tuple[Shapes, dict[st
     for root in pipeline.roots():
         lookups = pipeline.lookups(root)
         try:
-            seen = tables.as_of(spark, lookups, tables.newest(lookups)).frames
+            seen = tables.as_of(spark, lookups, tables.newest(lookups, root)).frames
         except Exception as error:
             wrong[root.name] = translate(error)
             continue

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from onlyonce.core.errors import OnlyonceError, Refused, in_json, visible
 from onlyonce.core.runs import Report
+from onlyonce.core.unrepeatable import STAGED_TABLE
 
 Row = dict[str, Any]
 
@@ -59,7 +60,8 @@ def show_report(report: Report, out: Console) -> None:
     for at, (name, rows) in enumerate(report.tables.items()):
         if at:
             out.print()
-        show_rows(rows, out, title=name.replace("_", " "))
+        # A sentence in each field is read in a line of its own, also in a pipe.
+        show_rows(rows, out, title=name.replace("_", " "), blocks=name == STAGED_TABLE)
     for warning in report.warnings:
         _show(f"! {warning}", out, style="yellow")
 

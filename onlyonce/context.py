@@ -36,7 +36,7 @@ from onlyonce.commitlog.sources import Arrivals
 from onlyonce.commitlog.units import Authorities
 from onlyonce.core import batch, stored_names
 from onlyonce.core.batch import EXACTLY_ONCE, Corrections
-from onlyonce.core.changes import Change
+from onlyonce.core.changes import Change, NeedsName
 from onlyonce.core.errors import OnlyonceError, Refused, Retryable
 from onlyonce.core.locations import Location
 from onlyonce.core.runs import first_cause
@@ -70,6 +70,7 @@ def check_declarations(database: Database, pipeline: Pipeline, instance: str) ->
     """
     Drops(database).refuse_left(instance, targets(pipeline, instance))
     found: list[Change] = []
+    stopped: list[Refused] = []
     for query in pipeline.queries():
         if live := Incarnations(database).live(instance, query):
             now = Declared.of(pipeline, instance, query)
@@ -78,7 +79,9 @@ def check_declarations(database: Database, pipeline: Pipeline, instance: str) ->
             except Refused as error:  # it begins with the option that has changed
                 made = pipeline if query == "receive" else pipeline.output(query)
                 error.what = f"{declared_at(made, error.what.split()[0])}{error.what}"
-                raise
+                stopped.append(error)
+    if stopped:  # a new incarnation of one query is of no use while another query needs another name
+        raise next((error for error in stopped if isinstance(error, NeedsName)), stopped[0])
     return found
 
 

@@ -90,7 +90,7 @@ def _shown(name: str, frame: DataFrame, limit: int) -> list[dict[str, Any]]:
 def _newest(spark: SparkSession, pipeline: Pipeline, root: Output) -> results.Frames:
     """Return the newest version of each lookup: only batches of outputs use lookups, and this is one of receive."""
     lookups = pipeline.lookups(root)
-    return tables.as_of(spark, lookups, tables.newest(lookups)).frames
+    return tables.as_of(spark, lookups, tables.newest(lookups, root)).frames
 
 
 def _batch(instance: str, number: int) -> tuple[Received, int]:

@@ -77,13 +77,13 @@ def check(
         for one in chosen
     ]
     staged = {name: one.staged for name, one in found.items()}
-    tables = {"checked": rows} | staged_rows(staged, onlyonce_check.places_of_outputs(chosen))
+    tables = {"checked": rows} | staged_rows(staged, onlyonce_check.places_of_staged(chosen, staged))
     warnings = [
         *(f"the log was not asked, so what runs have done was not compared: {why}" for why in unasked),
         *(
-            f"the table of output {name} of {one.name} was not compared: {error.what}"
+            f"{error.what}. So nothing was compared there: {error.hint}"
             for one in chosen
-            for name, error in found[one.name].away.items()
+            for error in found[one.name].away.values()
         ),
     ]
     warnings += [
@@ -146,24 +146,31 @@ def _by_log(pipeline: Pipeline, database: Database | None) -> ByLog:
 
 
 @contextmanager
-def log_if_there(unasked: Callable[[str], None] = lambda _: None) -> Iterator[Database | None]:
+def log_if_there(unasked: Callable[[str], None] | None = None) -> Iterator[Database | None]:
     """Yield the commit log's database; None if there is none yet, or if it does not answer at once.
 
-    `unasked` gets the reason if there is one that can't be asked.
+    `unasked` gets the reason if there is one that can't be asked. With it, a wrong URL or password raises Refused.
     """
     from sqlalchemy.exc import ProgrammingError
 
     from onlyonce.commitlog.health import Views
     from onlyonce.database.connect import Database
 
+    found: Database | None = None
     with few_seconds():
         try:
             found = Database(there(settings.database_url), "onlyonce-check")
+        except Refused as error:  # no platform yet, or its server is stopped
+            if unasked and not isinstance(error.__cause__, FileNotFoundError):
+                unasked(error.what)
+        try:
             with one_attempt():
-                Views(found).rows("at_work")
-        except (OnlyonceError, ProgrammingError) as error:  # no database, or no tables of ours in it
+                _ = found and Views(found).rows("at_work")
+        except (OnlyonceError, ProgrammingError) as error:  # no tables of ours in it
+            if unasked and isinstance(error, Refused):
+                raise
             found = None
-            if isinstance(error, OnlyonceError) and not isinstance(error.__cause__, FileNotFoundError):
+            if unasked and isinstance(error, OnlyonceError):
                 unasked(error.what)
         yield found
 
@@ -182,7 +189,7 @@ def few_seconds() -> Iterator[None]:
         yield
 
 
-@few_seconds()
+@one_attempt()
 def checked(chosen: list[Pipeline], master: str | None = None) -> dict[str, Checked]:
     """Check pipelines. Return what was found of each, by name. Raise Refused for the first that is wrong.
 
@@ -198,7 +205,7 @@ def checked(chosen: list[Pipeline], master: str | None = None) -> dict[str, Chec
         def session() -> Any:
             from onlyonce.engine import session as sessions
 
-            say("starts Spark: a function or declaration has changed")
+            say(f"starts Spark: {onlyonce_check.why_asked(untried)}")
             return sessions.start("onlyonce check", master or "local[1]")
 
         found |= {one.name: onlyonce_check.check_pipeline(one, session) for one in untried}

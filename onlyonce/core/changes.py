@@ -242,26 +242,45 @@ def needing_a_name(found: Iterable[Change]) -> list[Change]:
     return [change for change in found if change.need is Need.NAME]
 
 
+class NeedsName(Refused):
+    """A change that no new incarnation allows: what is new needs another name."""
+
+
 def check_goes_on(query: str, incarnation: str, found: list[Change], *, invalid_lost: int | None = None) -> None:
     """Raise Refused if a run under the existing incarnation would write rows of two declarations to one table.
+
+    It is NeedsName if a change needs another name.
 
     invalid_lost   how many invalid records are removed if the pipeline starts over under its name; None if it can't,
                    since it has kept something
     """
-    stops = [change for change in found if change.need.stops]
-    if not stops:
-        return
-    first = stops[0]
     pipeline = incarnation.split("/")[0]
-    by_name = bool(needing_a_name(stops))
-    raise Refused(
-        _has_changed(first, incarnation),
-        data="nothing was read or written"
-        if invalid_lost is not None and by_name
-        else f"nothing was read or written. {_sentence(first.why)}",
-        hint=_other_name(pipeline, invalid_lost)
-        if by_name
-        else f"`onlyonce plan {pipeline}` says what it needs; with --yes it does it",
+    if renamed := needing_a_name(found):
+        why = "" if invalid_lost is not None else f". {_sentence(renamed[0].why)}"
+        raise NeedsName(
+            _has_changed(renamed[0], incarnation),
+            data=f"nothing was read or written{why}",
+            hint=_other_name(pipeline, invalid_lost),
+        )
+    if first := next((change for change in found if change.need.stops), None):
+        raise Refused(
+            _has_changed(first, incarnation),
+            data=f"nothing was read or written. {_sentence(first.why)}",
+            hint=f"`onlyonce plan {pipeline}` says what it needs; with --yes it does it",
+        )
+
+
+def no_step(pipeline: str, found: Iterable[Change], invalid_lost: int | None) -> str | None:
+    """Return why a plan has no step: a change needs another name; None if none does. `invalid_lost` as in
+    `check_goes_on`.
+    """
+    if not (parts := [change.part for change in needing_a_name(found)]):
+        return None
+    if invalid_lost is not None:
+        return starts_over(pipeline, invalid_lost)
+    return (
+        f"no step can be done until {' and '.join(parts)} of {pipeline} {'is' if len(parts) == 1 else 'are'} put back: "
+        "what is new there needs another name, and can be declared next to the old one"
     )
 
 

@@ -42,6 +42,35 @@ def changing_calls(text: str, name: str) -> Iterator[tuple[int, str, str, str]]:
     """Yield the calls in `name`, a function of a module's text: the line, the call as written, why, and the instead."""
     module = ast.parse(text)
     imported = dict(_imported(module))
+    for node in _nodes(module, name):
+        if isinstance(node, ast.Call) and (why := CHANGING.get(_whole_name(node.func, imported))):
+            yield node.lineno, f"{ast.unparse(node.func)}()", *why
+
+
+ALSO_CALLED = {"deduplicate": "dropduplicates"}
+"""An operator of Spark's plan whose method has another name."""
+
+
+def lines_of_call(text: str, name: str, called: str) -> Iterator[int]:
+    """Yield the lines in `name` at which one of Spark's functions or methods is called, or is in a string of SQL.
+
+    `called`: its name in Spark's plan, which is without regard to upper case and underscores.
+    """
+    wanted = _folded(called)
+    wanted = ALSO_CALLED.get(wanted, wanted)
+    for node in _nodes(ast.parse(text), name):
+        if isinstance(node, ast.Call) and _folded(ast.unparse(node.func).rpartition(".")[2]) == wanted:
+            yield node.func.end_lineno or node.lineno  # a chain of calls begins in the line of the first
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and f"{wanted}(" in _folded(node.value):
+            yield node.lineno
+
+
+def _folded(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+def _nodes(module: ast.Module, name: str) -> Iterator[ast.AST]:
+    """Yield the nodes of `name`, and of the functions and classes of the module that it names."""
     defined = {
         one.name: one for one in module.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     }
@@ -51,8 +80,7 @@ def changing_calls(text: str, name: str) -> Iterator[tuple[int, str, str, str]]:
             if isinstance(node, ast.Name) and node.id in defined and node.id not in seen:
                 seen.add(node.id)
                 waiting.append(node.id)
-            if isinstance(node, ast.Call) and (why := CHANGING.get(_whole_name(node.func, imported))):
-                yield node.lineno, f"{ast.unparse(node.func)}()", *why
+            yield node
 
 
 def _imported(module: ast.Module) -> Iterator[tuple[str, str]]:

@@ -39,18 +39,22 @@ class Listed:
     instead: str
 
 
-_DRAWN = Listed(Kind.CHANCE, "draws a new value at each run", "a hash of the record's id")
+_DRAWN = Listed(Kind.CHANCE, "draws a new value at each run", "a hash of the record's id (xxhash64)")
 _NUMBERED = Listed(Kind.CHANCE, "numbers rows by the task that has them", "a key of the record")
 _PLACED = Listed(Kind.CHANCE, "names where a task has read a row", "a column of the record")
 _UNKNOWN = Listed(Kind.CHANCE, "is not deterministic, as Spark or its author says", "a value of the record")
-_CLOCK = Listed(Kind.CLOCK, "is the time of the run", OO_INGESTION_TIME)
+_CLOCK = Listed(
+    Kind.CLOCK, "is the time of the run", f"the event time, or {OO_INGESTION_TIME}, the time at which a record came"
+)
 _ANY = Listed(
     Kind.ORDER, "takes the row that comes first, in whatever order tasks end", f"min_by(value, {OO_EVENT_TIME})"
 )
-_FIRST = Listed(Kind.ORDER, "keeps the rows that come first, in whatever order tasks end", "min_by, by each key")
+_FIRST = Listed(Kind.ORDER, "keeps the rows that come first, in whatever order tasks end", "min_by for each key")
 _LIST = Listed(Kind.ORDER, "has the order in which tasks end", "array_sort(collect_list(…))")
 _TIE = Listed(Kind.ORDER, "takes any of the values that are equally frequent", "mode(value, deterministic=True)")
-_JOINED = Listed(Kind.ORDER, "has the order in which tasks end", "array_join(array_sort(collect_list(…)), ',')")
+_JOINED = Listed(
+    Kind.ORDER, "joins values in the order in which tasks end", "array_join(array_sort(collect_list(…)), ',')"
+)
 
 LISTED = {
     "Rand": _DRAWN, "Randn": _DRAWN, "RandStr": _DRAWN, "Uniform": _DRAWN, "Uuid": _DRAWN, "Shuffle": _DRAWN,
@@ -110,8 +114,19 @@ def because(declared: bool | None, found: Iterable[Found], *, exactly_once: bool
     return str(first) if first is not None and exactly_once else None
 
 
+STAGED_TABLE = "staged before they are written"
+"""The name of the table of a report that lists the staged outputs."""
 COSTS = "each batch is written and read once more; run again it has the same values, a backfill may give others"
 """The cost and effect of staging, in the table of staged outputs."""
+
+
+def expression_of(why: str) -> str:
+    """Return the name of the expression that a reason (`because`) begins with; empty if the option is declared."""
+    return "" if _instead(why) is None else why.partition("(")[0].partition(" ")[0]
+
+
+def _instead(why: str) -> str | None:
+    return next((one.instead for one in (*LISTED.values(), _UNKNOWN) if why.endswith(one.reason)), None)
 
 
 def staged_rows(
@@ -119,7 +134,8 @@ def staged_rows(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the table of a report that lists the staged outputs; no table if none is.
 
-    `staged`: pipeline -> output -> why it is staged. `places`: (pipeline, output) -> the line of its declaration.
+    `staged`: pipeline -> output -> why it is staged. `places`: (pipeline, output) -> the line of the expression, or of
+    the declaration.
     """
     rows: list[dict[str, Any]] = [
         {
@@ -128,11 +144,12 @@ def staged_rows(
             "at": places.get((pipeline, output)),
             "staged, because": why,
             "what that means": COSTS,
+            "if it is not wanted": f"use {instead}" if (instead := _instead(why)) else "take stable_input=True out",
         }
         for pipeline, outputs in staged.items()
         for output, why in outputs.items()
     ]
-    return {"staged before they are written": rows} if rows else {}
+    return {STAGED_TABLE: rows} if rows else {}
 
 
 def declared_of(options: Iterable[bool | None]) -> bool | None:

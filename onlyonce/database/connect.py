@@ -133,8 +133,9 @@ def database_away(error: Exception, url: str | None = None) -> DatabaseAway:
 
     `url`: if no connection opened, since a driver does not always name what it tried to reach.
     """
+    kind = "MySQL " if url and mysql.is_mysql(url) else "PostgreSQL " if url else ""
     return DatabaseAway(
-        f"the database{f' at {address(url)}' if url else ''} did not answer: {first_line(error)}",
+        f"the {kind}database{f' at {address(url)}' if url else ''} did not answer: {first_line(error)}",
         data="nothing was read or written" if url else "the open transaction was rolled back; nothing is half done",
         hint=f"is the database up at that address? The address is in {_variable_of(url)}. Then run the same command "
         "again",
@@ -144,6 +145,8 @@ def database_away(error: Exception, url: str | None = None) -> DatabaseAway:
 def first_line(error: BaseException) -> str:
     """Return the server's or the driver's message, on one line."""
     cause = getattr(error, "orig", None) or error
+    if isinstance(error, DBAPIError) and mysql.code_of(error):  # (number, message)
+        return mysql.told(error)
     return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
 
 

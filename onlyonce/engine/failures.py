@@ -157,28 +157,40 @@ _CHECKPOINT = re.compile(r"/data/([^/\s]+)/checkpoints/([^/\s]+)/")
 
 
 JAVA = "Java 17 or newer (Debian: apt install openjdk-17-jre-headless)"
-_UNRESOLVED = re.compile(r"unresolved dependency: ([\w.-]+#[\w.-]+;[\w.-]+)")
+_UNRESOLVED = re.compile(r"unresolved dependency: ([\w.-]+)#([\w.-]+);([\w.-]+)")
+_NO_ACCESS = re.compile(r"Server access error at url (https?://[^/\s]+)\S* \((?:[\w.]+: )?(.+)\)\s*$", re.MULTILINE)
+_NO_HOST = re.compile(r"Host ([\w.-]+) not found")
 
 
 def start_failure(said: str) -> errors.Refused | None:
     """Return the error of a JVM that can't start at any attempt, by what it said; None for another cause."""
-    home = variable("JAVA_HOME")
-    if not (Path(home) / "bin" / "java").is_file() if home else shutil.which("java") is None:
+    home, on_path = variable("JAVA_HOME"), shutil.which("java")
+    if not (Path(home) / "bin" / "java").is_file() if home else on_path is None:
         where = (
             f"JAVA_HOME is {home}, which has no bin/java" if home else "JAVA_HOME is not set, and no java is on PATH"
         )
-        return _not_started(
-            f"Java is not found: {where}", f"install {JAVA}, or set JAVA_HOME to the folder that has it"
-        )
+        get = f"unset JAVA_HOME, since {on_path} is on PATH" if on_path else f"install {JAVA}"
+        return _not_started(f"Java is not found: {where}", f"{get}, or set JAVA_HOME to a folder that has bin/java")
     if "UnsupportedClassVersionError" in said:
         return _not_started("the Java that is found is too old for Spark", f"install {JAVA}, and set JAVA_HOME to it")
-    if jars := dict.fromkeys(_UNRESOLVED.findall(said)):
-        return _not_started(
-            f"Spark could not fetch its jars: {', '.join(jars)}",
-            "let this machine reach Maven Central, or name a mirror in Spark's setting spark.jars.ivySettings, or set "
-            "ONLYONCE_JARS to a folder with the jars",
-        )
+    if jars := dict.fromkeys(map(":".join, _UNRESOLVED.findall(said))):
+        return _not_started(f"Spark could not fetch its jars {', '.join(jars)}{_why_not_fetched(said)}", FETCH)
     return None
+
+
+FETCH = (
+    "let this machine reach Maven Central. Behind a proxy: export JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=HOST "
+    "-Dhttps.proxyPort=PORT', since Java does not read HTTPS_PROXY. With a mirror: write `spark.jars.ivySettings FILE` "
+    "into spark-defaults.conf in a folder, and name the folder in SPARK_CONF_DIR. Without a network: copy Spark's "
+    "cache ~/.ivy2.5.2 from a machine on which `onlyonce check` has started Spark"
+)
+"""The ways to Spark's jars."""
+
+
+def _why_not_fetched(said: str) -> str:
+    if found := _NO_ACCESS.search(said):
+        return f": {found[1]}: {found[2]}"
+    return f": the host {found[1]} is not found" if (found := _NO_HOST.search(said)) else ""
 
 
 def _not_started(what: str, hint: str) -> errors.Refused:

@@ -120,22 +120,39 @@ def jars_of_session(folder: Path, *, s3: bool = False) -> dict[str, str]:
 
     S3's jars come only if data is there, since each jar makes a start slower. Raise Refused for a folder without Delta.
     """
-    if list(folder.glob("delta-spark_*.jar")):
+    if has_delta(folder):
         there = f"{folder}/*:{_of_s3(folder)}/*" if s3 else f"{folder}/*"
         return {"spark.driver.extraClassPath": there, "spark.executor.extraClassPath": there}
     if folder.exists() or settings.jars():
-        raise Refused(
-            f"the Delta jars are not in {folder}",
-            data="nothing was started",
-            hint="unset ONLYONCE_JARS, so that Spark fetches them by itself; or put them there (in a checkout: "
-            "`make env`)",
-        )
+        raise _without_delta(folder)
     if s3:
         return {
             "spark.jars.packages": ",".join([*coordinates(), *coordinates_of_s3()]),
             "spark.jars.excludes": ",".join(WITHOUT),
         }
     return {"spark.jars.packages": ",".join(coordinates())}
+
+
+def has_delta(folder: Path) -> bool:
+    """Return whether a folder has Delta's jar."""
+    return any(folder.glob("delta-spark_*.jar"))
+
+
+def _without_delta(folder: Path) -> Refused:
+    wanted = " and ".join(coordinates())
+    if settings.jars() is None:
+        return Refused(
+            f"the folder of jars {folder} has no jar of Delta",
+            data="nothing was started",
+            hint=f"fill it: in a checkout `make env`; or remove it, and Spark fetches {wanted}",
+        )
+    return Refused(
+        f"ONLYONCE_JARS is {folder}, "
+        + ("which has no jar of Delta" if folder.is_dir() else "and there is no such folder"),
+        data="nothing was started",
+        hint=f"unset ONLYONCE_JARS: Spark then fetches {wanted} by itself. Or set it to a folder with these, and with "
+        "the jars that they need and pyspark does not have",
+    )
 
 
 def refuse_without_client(at: Location, folder: Path, named: Iterable[str]) -> None:
@@ -414,7 +431,7 @@ def _jars(theirs: Mapping[str, str]) -> dict[str, str]:
     folder = jar_folder()
     named = [theirs.get(key, "") for key in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")]
     refuse_without_client(settings.data_root(), folder, named)
-    if any("delta-spark" in jars for jars in named) and not list(folder.glob("delta-spark_*.jar")):
+    if any("delta-spark" in jars for jars in named) and not has_delta(folder):
         return {}
     return jars_of_session(folder, s3=is_s3(settings.data_root()))
 

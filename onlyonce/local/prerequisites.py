@@ -62,6 +62,9 @@ def java_problem(environment: "os._Environ[str]" = os.environ) -> str:
     java = os.path.join(home, "bin", "java") if home else shutil.which("java", path=environment.get("PATH"))
     if not java or not os.path.exists(java):
         where = "JAVA_HOME is %s, where there is no bin/java" % home if home else "there is no java on the PATH"
+        on_path = shutil.which("java", path=environment.get("PATH"))
+        if home and on_path:
+            get = "Get it: unset JAVA_HOME, since %s is on the PATH; or set it to a folder with bin/java." % on_path
         return "Java %d or later is missing: %s. %s" % (JAVA, where, get)
     code, text = _output([java, "-version"])
     found = re.search(r'version "(?:1\.)?(\d+)', text)

@@ -5,6 +5,10 @@ VACUUM removes the files of old versions after a week, or after the time that it
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyspark.sql import DataFrame, SparkSession
 
@@ -13,7 +17,8 @@ from onlyonce.api.declaration import declared_at
 from onlyonce.api.joins_and_state import Lookup
 from onlyonce.core import stored_names
 from onlyonce.core.errors import Refused
-from onlyonce.core.locations import Location, location
+from onlyonce.core.locations import Location, is_url, location
+from onlyonce.core.near_names import choose, near
 from onlyonce.lookups.seen import Version, gone
 from onlyonce.tables import opening, stores
 
@@ -32,9 +37,40 @@ def newest(lookup: Lookup) -> Version:
         raise Refused(
             f"{declared_at(lookup)}lookup {lookup.name}: no Delta table is at {path}",
             data="nothing was read or written",
-            hint="make the table first, or correct the path; a relative one is below <home>/tables",
+            hint=_how_to_make(lookup.table.target("").partition(":")[2], path),
         ) from error
     return {stored_names.LOOKUP_VERSION: table.version(), stored_names.LOOKUP_TABLE: str(table.metadata().id)}
+
+
+MOST_TABLES = 10
+"""How many tables an error lists if no name among them is near."""
+
+
+def _how_to_make(declared: str, path: Location) -> str:
+    """Return the hint for a table that is not there: the tables near its place, and what makes one."""
+    is_absolute = declared.startswith("/")
+    base = path.parent if is_absolute else settings.table_location("")
+    found: list[str] = []
+    if isinstance(base, Path):  # the listing of an object store takes long
+        there = _tables_below(base, 1 if is_absolute else 2)
+        found = sorted(str(table if is_absolute else table.relative_to(base)) for table in there)
+    is_short = 0 < len(found) <= MOST_TABLES or near(declared, found)
+    first = f"{choose(declared, found)}. Or make it" if is_short else "make the table first"
+    return (
+        f"{first}: a pipeline with sink=Delta(path={declared!r}) does, or Spark: "
+        f"df.write.format('delta').save('{path}')"
+        + ("" if is_absolute or is_url(declared) else f". A relative path is below {base}")
+    )
+
+
+def _tables_below(folder: Path, depth: int) -> Iterator[Path]:
+    with suppress(OSError):
+        for name in stores.of(folder).names(folder):
+            with suppress(OSError):  # a folder that may not be read
+                if opening.any_in(folder / name):
+                    yield folder / name
+                elif depth > 1:
+                    yield from _tables_below(folder / name, depth - 1)
 
 
 BY_AGE = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"

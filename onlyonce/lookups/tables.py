@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.joins_and_state import Lookup
-from onlyonce.core.errors import Refused
+from onlyonce.api.pipeline import Output
+from onlyonce.core.errors import DatabaseAway, Refused
 from onlyonce.engine.session import quoted
 from onlyonce.lookups.seen import NOTHING, Seen, Version, Versions
 
@@ -31,9 +32,21 @@ def kept(lookup: Lookup) -> Kept:
     return cast(Kept, import_module(lookup.table.lookup_module))
 
 
-def newest(lookups: Lookups) -> Versions:
-    """Return the version that each table has now. Raise Refused."""
-    return {name: kept(lookup).newest(lookup) for name, lookup in lookups.items()}
+def newest(lookups: Lookups, output: Output) -> Versions:
+    """Return the version that each table has now. Raise Refused or DatabaseAway, which name the lookup's output."""
+    return {name: _newest(lookup, output) for name, lookup in lookups.items()}
+
+
+def _newest(lookup: Lookup, output: Output) -> Version:
+    whose = f"lookup {lookup.name}"
+    try:
+        return kept(lookup).newest(lookup)
+    except Refused as error:
+        error.what = error.what.replace(whose, f"output {output.name}: {whose}", 1)
+        raise
+    except DatabaseAway as error:
+        error.what = f"{declared_at(lookup)}output {output.name}: {whose}: {error.what}"
+        raise
 
 
 def as_of(spark: SparkSession, lookups: Lookups, versions: Versions) -> Seen:

@@ -31,7 +31,7 @@ from onlyonce.commitlog.removals import Removals
 from onlyonce.core import retention, stored_names
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import to_micros
-from onlyonce.core.changes import CONSEQUENCES, Change, Need, Parts, changes, needing_a_name, starts_over
+from onlyonce.core.changes import CONSEQUENCES, Change, Need, Parts, changes, needing_a_name, no_step
 from onlyonce.core.durations import in_words
 from onlyonce.core.errors import OnlyonceError, Refused, Unexpected
 from onlyonce.core.runs import Report
@@ -221,8 +221,7 @@ class Plan:
     unknown        what can't be compared, what only a new incarnation changes, and what holds up a run
     half_written   the batches that must end before anything is done
     staged         output -> why its rows are stored before they are written
-    invalid_lost   if a change needs another name and the pipeline can start over instead: how many invalid records are
-                   removed then; else None
+    no_step        why nothing can be done: a change needs another name; else None
     """
 
     pipeline: str
@@ -231,7 +230,7 @@ class Plan:
     unknown: list[str]
     half_written: list[str]
     staged: Mapping[str, str] = field(default_factory=dict)
-    invalid_lost: int | None = None
+    no_step: str | None = None
 
 
 def main(argv: list[str]) -> Report:
@@ -277,10 +276,11 @@ def made(database: Database, pipeline: Pipeline) -> Plan:
     going_on = [last for last in ran.values() if last.query in roots]
     half = half_written_told(database, pipeline, going_on, begun_from_start)
     unknown += kept_state_told(pipeline.name, [last for last in going_on if last.query not in begun_from_start])
-    todo = _todo(database, pipeline, incarnations, found, waiting)
     lost = Declarations(database).invalid_lost(pipeline.name) if needing_a_name(found) else None
-    unknown += [] if lost is None else [starts_over(pipeline.name, lost)]
-    return Plan(pipeline.name, found, todo, unknown, half, check.kept_staged(pipeline), lost)
+    stops = no_step(pipeline.name, found, lost)
+    todo = [] if stops else _todo(database, pipeline, incarnations, found, waiting)
+    unknown += [stops] if stops else []
+    return Plan(pipeline.name, found, todo, unknown, half, check.kept_staged(pipeline), stops)
 
 
 def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: Namespace) -> Report:
@@ -291,10 +291,8 @@ def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: Namespace) 
     if names := needing_a_name(plan.found):
         raise Refused(
             f"{names[0].part} of {pipeline.name} can't change under this name",
-            data="nothing was done",
-            hint=starts_over(plan.pipeline, plan.invalid_lost)
-            if plan.invalid_lost is not None
-            else f"{names[0].why}. Put it back, or declare the new one next to it",
+            data=f"nothing was done: {names[0].why}",
+            hint=plan.no_step or "",
         )
     if plan.half_written:
         raise Refused(plan.half_written[0], data="nothing was done; the committed units stay", hint=HINT)
@@ -339,7 +337,7 @@ def report(plans: list[Plan], pipelines: list[Pipeline]) -> Report:
     unknown += [f"{text}: {HINT}" for plan in plans for text in plan.half_written]
     title = "what the changed declarations need" + (" (add --yes)" if len(plans) == 1 and facts["steps"] else "")
     staged = {plan.pipeline: plan.staged for plan in plans}
-    tables = _rows(plans) | staged_rows(staged, check.places_of_outputs(pipelines))
+    tables = _rows(plans) | staged_rows(staged, check.places_of_staged(pipelines, staged))
     return Report(title, "plan", facts, tables, unknown)
 
 

@@ -160,7 +160,7 @@ def lookup_parts_of(context: RunContext, root: Output, span: Span, which: Which)
     lookups = context.pipeline.lookups(root)
     if not lookups:
         return Parts((Part(span, NOTHING),))
-    newest = tables.newest(lookups)
+    newest = tables.newest(lookups, root)
     found = [] if which == "now" else _written(context, root, span)
     cut = _cut(span, found, newest) if found else [(span, newest)]
     _refuse_many(context, root, span, [versions for _, versions in cut])

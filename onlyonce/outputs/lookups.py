@@ -41,7 +41,7 @@ def versions_of_next_batch(context: RunContext, query: Query, root: Output) -> R
     # Under another declaration the batch is refused, or begins again: the lookup may be another table.
     fixed: Versions = row.lookups if row and row.declaration_hash == hash else {}
     _refuse_gone(context, query, root, fixed, number)
-    versions = tables.newest({name: lookup for name, lookup in lookups.items() if name not in fixed}) | fixed
+    versions = tables.newest({name: lookup for name, lookup in lookups.items() if name not in fixed}, root) | fixed
     if versions == context.seen.versions:
         return context
     seen = tables.as_of(context.spark, lookups, versions)
@@ -75,7 +75,7 @@ def watched_lookups(context: RunContext, root: Output, on_batch: OnBatch) -> OnB
 
     def work(frame: DataFrame, batch_id: int) -> None:
         first = next(begun) == 0 and time.monotonic() - started < LONG_AGO.total_seconds()
-        if not first and lookups and tables.newest(lookups) != context.seen.versions:
+        if not first and lookups and tables.newest(lookups, root) != context.seen.versions:
             raise Again("a lookup has a newer version: the query is started again with it")
         on_batch(frame, batch_id)
 

@@ -42,8 +42,24 @@ def test_without_a_folder_the_jars_come_by_the_coordinates_of_the_installed_pack
         f"io.delta:delta-spark_{spark[:3]}_2.13:{delta}", f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark}"
     ]  # fmt: skip
     assert "spark.driver.extraClassPath" not in by_name
-    with pytest.raises(Refused, match="the Delta jars are not in"):
+    with pytest.raises(Refused, match=r"the folder of jars .*/empty has no jar of Delta"):
         spark_options.options("local[2]")
+
+
+@pytest.mark.parametrize(
+    ("folder", "what"), [(".", ", which has no jar of Delta"), ("none", ", and there is no such folder")]
+)
+def test_a_named_folder_without_delta_is_refused_with_its_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, what: str
+) -> None:
+    """And with the coordinates of what must be in it."""
+    monkeypatch.setenv("ONLYONCE_JARS", str(tmp_path / folder))
+
+    with pytest.raises(Refused) as refused:
+        spark_options.options("local[2]")
+
+    assert refused.value.what == f"ONLYONCE_JARS is {(tmp_path / folder).resolve()}{what}"
+    assert refused.value.hint.startswith("unset ONLYONCE_JARS: Spark then fetches io.delta:delta-spark_")
 
 
 @pytest.mark.parametrize(("master", "there", "used"), [

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from onlyonce import Delta, Lookup
+from onlyonce import Delta, Lookup, Output, settings
 from onlyonce.core.errors import Refused
-from onlyonce.lookups import delta_versions
+from onlyonce.lookups import delta_versions, tables
 
 
 def write(path: Path, *shops: str) -> None:
@@ -60,3 +60,28 @@ def test_a_version_is_there_until_it_is_lost_and_then_it_is_said_how(
 
     with pytest.raises(Refused, match=f"version 0 of the table is gone: .*{says}"):
         delta_versions.refuse_gone(cities, first)
+
+
+@pytest.mark.parametrize("declared", ["customers", "ABSOLUTE/customers"])
+def test_a_missing_table_is_refused_with_its_output_and_the_tables_near(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, declared: str
+) -> None:
+    """And with what makes one; the path is below the tables of the home unless it is absolute."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    folder = settings.tables_dir()
+    path = declared.replace("ABSOLUTE", str(folder))
+    there = f"{path.removesuffix('customers')}customer"
+    customers = {"customers": Lookup(name="customers", table=Delta(path=path), keys="shop")}
+    output = Output(name="each", transform="m:f", sink=Delta())
+
+    for hint in ("make the table first: ", f"did you mean {there!r}? choose one of: {there}. Or make it: "):
+        with pytest.raises(Refused) as refused:
+            tables.newest(customers, output)
+        what = f": output each: lookup customers: no Delta table is at {folder}/customers"
+        assert refused.value.what.endswith(what)
+        assert refused.value.hint.startswith(
+            f"{hint}a pipeline with sink=Delta(path={path!r}) does, or Spark: df.write.format('delta').save("
+            f"'{folder}/customers')"
+        )
+        assert (f"A relative path is below {folder}" in refused.value.hint) == (declared == "customers")
+        write(folder / "customer", "a")

@@ -20,7 +20,7 @@ def test_a_first_batch_long_after_the_start_sees_what_is_there_then(
     """No batch row has named the version since the start; soon after the start it need not."""
     clock = [0.0]
     monkeypatch.setattr(lookups, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    monkeypatch.setattr(tables, "newest", lambda _: {"cities": {"version": 2}})
+    monkeypatch.setattr(tables, "newest", lambda *_: {"cities": {"version": 2}})
     context: Any = SimpleNamespace(
         pipeline=SimpleNamespace(lookups=lambda _: {"cities": None}),
         seen=SimpleNamespace(versions={"cities": {"version": 1}}),

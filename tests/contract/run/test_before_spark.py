@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructType
 
+from onlyonce import check
 from onlyonce.api import load
 from onlyonce.cli import checking
 from onlyonce.core.errors import DatabaseAway, Refused
 from onlyonce.core.runs import Interrupted
+from onlyonce.database import connect
 from onlyonce.database.connect import Database, run
 from onlyonce.engine import session
 from onlyonce.run import stream
@@ -133,6 +136,28 @@ def test_missing_variable_is_refused_before_spark_starts(
         assert refused.value.what == (
             f"{file}:5: output per_shop: the environment variable MINE_DATABASE of a sink's database is not set"
         )
+
+
+def test_silent_database_of_a_sink_is_named_at_its_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With its kind, address and variable, and with what the server's driver says: once."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    file = tmp_path / "mine.py"
+    file.write_text(WITH_DATABASE.replace("Postgres", "MySQL").replace("results.mine", "mine"))
+    monkeypatch.setenv("ONLYONCE_PIPELINES", str(file))
+    monkeypatch.setenv("MINE_DATABASE", f"mysql://a:b@127.0.0.1:{port}/x")
+    [pipeline] = load.load().values()
+    warned: list[str] = []
+    monkeypatch.setattr(connect, "_say_again", lambda _: warned.append("again"))
+
+    with checking.one_attempt(), pytest.raises(DatabaseAway) as away:
+        check.check_tables(pipeline, pipeline.outputs[0], StructType())
+
+    assert away.value.what.startswith(
+        f"{file}:5: output per_shop: the MySQL database at 127.0.0.1:{port}/x did not answer: Can't connect to MySQL"
+    )
+    assert "The address is in MINE_DATABASE" in away.value.hint
+    assert warned == []
 
 
 def test_check_waits_seconds_for_a_silent_database(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -635,7 +635,7 @@ MUTANTS = (
         "java-is-never-missing",
         "a JVM that can't start, since there is no Java, is started again",
         "onlyonce/engine/failures.py",
-        Replace("start_failure", 'shutil.which("java") is None', "False"),
+        Replace("start_failure", "on_path is None", "False"),
         tests=("tests/unit/cli/test_watched.py::test_a_jvm_that_can_never_start_is_refused_with_its_cause",),
     ),
     Mutant(
@@ -787,7 +787,7 @@ MUTANTS = (
         "the-clock-of-a-helper",
         "check does not see the clock that a function of the same module reads",
         "onlyonce/core/changing_calls.py",
-        Delete("changing_calls", "waiting.append(node.id)"),
+        Delete("_nodes", "waiting.append(node.id)"),
         tests=("tests/unit/check/test_changing_calls.py::test_calls_that_change_are_found",),
     ),
     Mutant(

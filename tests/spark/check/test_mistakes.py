@@ -318,7 +318,8 @@ def test_what_is_staged_is_said_with_its_reason(platform: Platform, tmp_path: Pa
         result = runner.invoke(app, [command, "shop", "--json", "--pipelines", str(file)])
         assert result.exit_code == 0, result.stderr
         [row] = json.loads(result.stdout)["tables"]["staged before they are written"]
-        assert list(row.values()) == ["shop", "per_shop", f"{file}:8", "rand() draws a new value at each run", COSTS]
+        reason = ["rand() draws a new value at each run", COSTS, "use a hash of the record's id (xxhash64)"]
+        assert list(row.values()) == ["shop", "per_shop", f"{file.parent / module}.py:10", *reason]
 
     file.write_text(file.read_text().replace("window=Fixed", "stable_input=False, window=Fixed"))
     what, _, hint = told(runner.invoke(app, ["check", "shop", "--pipelines", str(file)]))
@@ -384,22 +385,22 @@ def test_a_topic_that_is_not_there_is_told_at_the_source(
 def test_a_wrong_password_is_refused_at_once(
     platform: Platform, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """No patience changes it. The password is in no line."""
+    """No patience changes it, and no output has it: by a check too, before Spark. The password is in no line."""
     file, _ = write(tmp_path / "mine")
     right = platform.environment["ONLYONCE_DATABASE_URL"]
     wrong = re.sub(r"://(\w+):[^@]+@", r"://\1:not-it@", right)
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", wrong)
 
-    result = run(file)
-
-    assert result.exit_code == 64, result.stderr
-    what, _, hint = told(result)
-    assert "does not let onlyonce_writer in: password authentication failed" in what
-    assert hint == (
-        "  next: correct the URL in ONLYONCE_DATABASE_URL, or the password of that role: ALTER ROLE onlyonce_writer "
-        "PASSWORD …"
-    )
-    assert "not-it" not in result.stderr
+    for result in (run(file), runner.invoke(app, ["check", "shop", "--pipelines", str(file)])):
+        assert result.exit_code == 64, result.stderr
+        what, _, hint = told(result)
+        assert re.match(r"PostgreSQL at \S+ does not let onlyonce_writer in: password authentication failed", what)
+        assert hint == (
+            "  next: correct the URL in ONLYONCE_DATABASE_URL, or the password of that role: ALTER ROLE onlyonce_writer "
+            "PASSWORD …"
+        )
+        assert "not-it" not in result.stderr
+        assert "starts Spark" not in result.stderr
 
 
 def test_a_wrong_password_of_a_sink_is_told_at_the_sink_before_data_is_touched(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onlyonce.core.changing_calls import changing_calls
+from onlyonce.core.changing_calls import changing_calls, lines_of_call
 
 HEAD = """import datetime as dt
 import random, time, uuid
@@ -46,3 +46,24 @@ def test_import_within_a_function_counts() -> None:
     text = "class C:\n    def f(self):\n        import time\n        return [time.time_ns() for _ in ()]\n"
 
     assert [line for line, *_ in changing_calls(text, "C")] == [4]
+
+
+@pytest.mark.parametrize(
+    ("expression", "called"),
+    [
+        ("rows.filter(F.rand() < 0.5)", "rand"),
+        ("rows.groupBy('shop').agg(\n    F.collect_list('cents'),\n)", "collect_list"),
+        ("(rows\n    .dropDuplicates(['shop'])\n    .select('id'))", "Deduplicate"),
+        ("rows.where('cents > 1').where(\n    'now() > at')", "now"),
+        ("rows.select(\n    F.spark_partition_id())", "SPARK_PARTITION_ID"),
+        ("helper(rows)", "uuid"),
+        ("rows.filter('x')", "rand"),
+    ],
+)
+def test_line_of_a_call_of_spark_is_found(expression: str, called: str) -> None:
+    """In a chain of several lines too, in SQL, and in a helper of the module; none if it is not there."""
+    text = f"def helper(rows):\n    return rows.select(F.uuid())\n\n\ndef f(rows):\n    return {expression}\n"
+    found = list(lines_of_call(text, "f", called))
+
+    expected = {"helper(rows)": [2], "rows.filter('x')": []}.get(expression, [6 + ("\n" in expression)])
+    assert found == expected

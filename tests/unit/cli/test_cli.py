@@ -855,7 +855,9 @@ def test_check_without_its_database_gives_its_results(monkeypatch: pytest.Monkey
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", f"postgresql://a:b@127.0.0.1:{port}/x")
-    wrong: dict[str, BaseException] = {"per_shop": DatabaseAway("the database at x did not answer")}
+    wrong: dict[str, BaseException] = {
+        "per_shop": DatabaseAway("p.py:7: output per_shop: x did not answer", hint="is it up?")
+    }
     monkeypatch.setattr("onlyonce.check.check_pipeline", lambda *_: Checked(asked_spark=False, wrong=wrong, staged={}))
 
     begun = time.monotonic()
@@ -863,8 +865,11 @@ def test_check_without_its_database_gives_its_results(monkeypatch: pytest.Monkey
     said = " ".join((result.stdout + result.stderr).split())
 
     assert (result.exit_code, result.stdout.splitlines()[0]) == (0, checking.ALL_RIGHT)
-    assert f"the log was not asked, so what runs have done was not compared: the database at 127.0.0.1:{port}/x" in said
-    assert "the table of output per_shop of shop was not compared: the database at x did not answer" in said
+    assert (
+        f"the log was not asked, so what runs have done was not compared: the PostgreSQL database at 127.0.0.1:{port}/x"
+        in said
+    )
+    assert "! p.py:7: output per_shop: x did not answer. So nothing was compared there: is it up?" in said
     assert time.monotonic() - begun < checking.CHECK_SECONDS
     wrong["other"] = Refused("this is wrong")
     result = CliRunner().invoke(app, ["check", "shop", "--pipelines", "tests/support/shop.py"])

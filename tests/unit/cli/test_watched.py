@@ -214,11 +214,29 @@ def test_what_spark_says_as_it_starts_is_not_shown_by_a_check_and_a_warning_is(
 
 
 UNRESOLVED = "java.lang.RuntimeException: [unresolved dependency: io.delta#delta-spark_4.2_2.13;4.4.1: not found]"
+REFUSED = (
+    "\tServer access error at url https://repo1.maven.org/maven2/io/delta/x.pom (java.net.ConnectException: "
+    f"Connection refused)\n{UNRESOLVED}"
+)
+NO_HOST = f"\tHost repo1.maven.org not found. url=https://repo1.maven.org/maven2/io/delta/x.pom\n{UNRESOLVED}"
 NO_START = {
     "no java": ({"PATH": "/nonexistent"}, "command not found", "no java is on PATH", "install Java 17 or newer"),
-    "wrong JAVA_HOME": ({"JAVA_HOME": "/nonexistent"}, "No such file", "JAVA_HOME is /nonexistent", "Java 17 or newer"),
+    "wrong JAVA_HOME": (
+        {"JAVA_HOME": "/nonexistent"},
+        "No such file",
+        "JAVA_HOME is /nonexistent",
+        "unset JAVA_HOME, since /",
+    ),
+    "wrong JAVA_HOME, no java": (
+        {"JAVA_HOME": "/nonexistent", "PATH": "/nonexistent"},
+        "No such file",
+        "JAVA_HOME is /none",
+        "install Java 17",
+    ),
     "old java": ({}, "java.lang.UnsupportedClassVersionError: x", "too old for Spark", "install Java 17 or newer"),
-    "unresolved jar": ({}, UNRESOLVED, "its jars: io.delta#delta-spark_4.2_2.13;4.4.1", "ONLYONCE_JARS to a folder"),
+    "unresolved jar": ({}, UNRESOLVED, "its jars io.delta:delta-spark_4.2_2.13:4.4.1", "SPARK_CONF_DIR"),
+    "a proxy that refuses": ({}, REFUSED, "4.4.1: https://repo1.maven.org: Connection refused", "-Dhttps.proxyHost="),
+    "an unknown host": ({}, NO_HOST, "4.4.1: the host repo1.maven.org is not found", "JAVA_TOOL_OPTIONS"),
 }
 """Variables, what the JVM says, and words of the error and of its next step."""
 

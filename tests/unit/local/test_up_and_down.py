@@ -56,6 +56,10 @@ def test_what_a_machine_lacks_is_told_with_its_way_out(monkeypatch: pytest.Monke
     with pytest.raises(Refused) as refused:
         platform._require_machine()
     assert refused.value.what == (f"Java 17 or later is missing: JAVA_HOME is {tmp_path}, where there is no bin/java")
+    assert refused.value.hint.startswith("unset JAVA_HOME, since /")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Refused) as refused:
+        platform._require_machine()
     assert refused.value.hint.startswith("apt-get install openjdk-17-jre-headless, ")
     monkeypatch.setattr(prerequisites, "java_problem", lambda: "")
     monkeypatch.setattr(prerequisites, "DISK_TO_RUN", 1e9)

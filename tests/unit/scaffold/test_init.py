@@ -6,6 +6,7 @@ import ast
 import errno
 import gzip
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +21,7 @@ import yaml
 from pyarrow import parquet
 from typer.testing import CliRunner
 
+import onlyonce
 from onlyonce import settings
 from onlyonce.api import load
 from onlyonce.api.pipeline import Files, Pipeline
@@ -85,6 +87,17 @@ def test_every_file_is_whole(working: Path) -> None:
         "from onlyonce.airflow import dags",
         'globals().update(dags("shop.pipelines"))',
     ]
+
+
+def test_readme_names_the_check_and_where_options_are_described(working: Path) -> None:
+    """Both work in the new project: each class of `onlyonce` has its options in its documentation."""
+    project.make("shop", working, None)
+    text = (working / "shop" / "README.md").read_text()
+
+    assert "\nonlyonce check " in text
+    named = re.search(r"python -m pydoc onlyonce\.(\w+)", text)
+    assert named is not None
+    assert "record_id" in (getattr(onlyonce, named[1]).__doc__ or "")
 
 
 SHIPPED = rules.RULES | programs.RULES

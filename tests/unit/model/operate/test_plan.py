@@ -12,7 +12,16 @@ from onlyonce.api.identity import mode, output_parts
 from onlyonce.api.identity import receive_parts as of_identity
 from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres, Sink
 from onlyonce.commitlog.incarnations import Made
-from onlyonce.core.changes import CONSEQUENCES, Change, Need, changes, check_goes_on, check_next_incarnation, mixes
+from onlyonce.core.changes import (
+    CONSEQUENCES,
+    Change,
+    Need,
+    changes,
+    check_goes_on,
+    check_next_incarnation,
+    mixes,
+    no_step,
+)
 from onlyonce.core.errors import Refused, Retryable
 from onlyonce.core.windows import Fixed, Session, Sliding, first_start, micros
 from onlyonce.operate.plan import Plan, Step, backfill_step, reset_step, run_step, stopped_at
@@ -195,6 +204,23 @@ def test_a_run_stops_only_where_two_declarations_would_mix() -> None:
         with pytest.raises(Refused, match="shop/sums/1") as refused:
             check_goes_on("sums", "shop/sums/1", [change], invalid_lost=0)
         assert ("onlyonce drop shop --tables" in refused.value.hint) == (need is Need.NAME)
+
+
+def test_another_name_comes_before_a_new_incarnation() -> None:
+    """A check names the change that no new incarnation allows, and a plan then has no step."""
+    function = Change("sums", "source of output sums", None, None, *CONSEQUENCES["transform"], diff="-a\n+b")
+    window = Change("sums", "window of output sums", "1 hour", "none", *CONSEQUENCES["window or none"])
+    sink = Change("sums", "sink of output sums", "append", "upsert", *CONSEQUENCES["sink"])
+
+    with pytest.raises(Refused, match=r"^window of output sums of shop has changed \(1 hour → none\)") as refused:
+        check_goes_on("sums", "shop/sums/1", [function, window, sink])
+
+    assert "put it back" in refused.value.hint
+    assert no_step("shop", [function], None) is None
+    assert str(no_step("shop", [function, window, sink], None)).startswith(
+        "no step can be done until window of output sums and sink of output sums of shop are put back: "
+    )
+    assert "onlyonce drop shop --tables" in str(no_step("shop", [function, window], 0))
 
 
 def test_a_run_warns_of_what_mixes_results_of_two_declarations() -> None:

@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.core.unrepeatable import COSTS, LISTED, Found, Kind, because, declared_of, listed, staged_rows
+from onlyonce.core.unrepeatable import (
+    COSTS,
+    LISTED,
+    Found,
+    Kind,
+    because,
+    declared_of,
+    expression_of,
+    listed,
+    staged_rows,
+)
 
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "stable-input.md"
 RAND = Found("rand()", "rand(1)", LISTED["Rand"])
@@ -52,10 +62,27 @@ def test_sparks_flag_counts_only_for_what_the_list_lacks() -> None:
 
 
 def test_a_report_has_no_table_of_nothing() -> None:
-    """Its rows name the pipeline, the output, its line, the reason and what it costs."""
+    """Its rows name the pipeline, the output, the line, the reason, what it costs, and what to write instead."""
     assert staged_rows({"shop": {}}, {}) == {}
-    [[row]] = staged_rows({"shop": {"sums": "rand() draws"}}, {("shop", "sums"): "p.py:7"}).values()
-    assert list(row.values()) == ["shop", "sums", "p.py:7", "rand() draws", COSTS]
+    [[row]] = staged_rows({"shop": {"sums": str(RAND)}}, {("shop", "sums"): "p.py:7"}).values()
+    instead = "use a hash of the record's id (xxhash64)"
+    assert list(row.values()) == ["shop", "sums", "p.py:7", "rand() draws a new value at each run", COSTS, instead]
+
+
+@pytest.mark.parametrize(
+    ("why", "called", "instead"),
+    [
+        (str(RAND), "rand", LISTED["Rand"].instead),
+        (str(Found("Limit", "", LISTED["GlobalLimit"])), "Limit", "min_by for each key"),
+        (str(Found("listagg(shop, NULL)", "", LISTED["ListAgg"])), "listagg", LISTED["ListAgg"].instead),
+        ("stable_input=True is declared", "", None),
+    ],
+)
+def test_a_reason_names_its_expression(why: str, called: str, instead: str | None) -> None:
+    """A declared option is no expression."""
+    assert expression_of(why) == called
+    [[row]] = staged_rows({"shop": {"sums": why}}, {}).values()
+    assert row["if it is not wanted"] == (f"use {instead}" if instead else "take stable_input=True out")
 
 
 def test_each_reason_of_the_list_is_on_its_page() -> None:
