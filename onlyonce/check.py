@@ -58,7 +58,7 @@ from onlyonce.core.windows import Chained
 from onlyonce.database.connect import Database
 from onlyonce.engine import session
 from onlyonce.engine.failures import translate
-from onlyonce.environment import variable
+from onlyonce.environment import variable, why_missing
 from onlyonce.failpoints import passing
 from onlyonce.lookups import tables
 from onlyonce.outputs import function, open_sessions, query, results, windows
@@ -554,7 +554,9 @@ def undeliverable(pipeline: Pipeline) -> list[str]:
         sink = output.sink
         if not sink.is_external or sink.is_own:
             continue
-        lacking = [f"the variable {name} is not set" for name in sorted(named_variables(sink)) if not variable(name)]
+        lacking = [
+            f"the variable {name} {why_missing(name)}" for name in sorted(named_variables(sink)) if not variable(name)
+        ]
         if sink.package and not _is_installed(sink.package):
             lacking.append(f"the package {sink.package} is not installed (pip install '{extra_of(sink.package)}')")
         lines += [

@@ -346,8 +346,10 @@ def test_check_warns_of_what_a_delivery_would_lack(monkeypatch: pytest.MonkeyPat
 
     assert "output sent: the variable MINE_BROKERS is not set: its rows wait in the outbox" in unset
     assert "confluent_kafka is not installed (pip install 'onlyonce-pipelines[kafka]')" in missing
-    monkeypatch.setenv("MINE_BROKERS", "here:9092")
     monkeypatch.setattr(check, "find_spec", lambda _: object())
+    monkeypatch.setenv("MINE_BROKERS", "")
+    assert "the variable MINE_BROKERS is set, but empty: its rows" in check.undeliverable(made)[0]
+    monkeypatch.setenv("MINE_BROKERS", "here:9092")
     assert check.undeliverable(made) == []
 
 
@@ -364,6 +366,8 @@ def test_lookup_without_its_variable_is_found_without_spark(monkeypatch: pytest.
     assert output == "named"
     assert isinstance(error, Refused)
     assert error.what.endswith("the environment variable MINE_DATABASE of the lookup shops's database is not set")
+    monkeypatch.setenv("MINE_DATABASE", "")
+    assert str(check.lacking_here(made)["named"]).splitlines()[0].endswith("database is set, but empty")
 
 
 @pytest.mark.parametrize(
