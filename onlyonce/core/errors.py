@@ -306,6 +306,13 @@ def line_in_option(at: str, name: str, option: str, value: str, position: int) -
     return found.lineno
 
 
+def end_of_first(at: str, name: str, option: str) -> str | None:
+    """Return 'file:line' of the end of the first value in an option's tuple; None if no tuple is written there."""
+    found = _options(at, name).get(option)
+    values = found.value.elts if found and isinstance(found.value, ast.Tuple) else []
+    return f"{at.rpartition(':')[0]}:{values[0].end_lineno}" if values else None
+
+
 def _strings(lines: list[str], node: ast.Constant) -> Iterator[tuple[int, str, int]]:
     """Yield the line, the value and the line breaks of each string that a constant is joined of."""
     last = node.end_lineno or node.lineno
