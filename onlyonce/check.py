@@ -44,8 +44,8 @@ from onlyonce.api.pipeline import folder as inbox_of
 from onlyonce.api.resolve import named_variables
 from onlyonce.api.sources import IN_COLUMNS, line_layout
 from onlyonce.commitlog import units
-from onlyonce.commitlog.dropping import Targets
-from onlyonce.core import changes, column_types, errors, stored_names, unrepeatable
+from onlyonce.commitlog.dropping import Targets, another_target
+from onlyonce.core import changes, column_types, errors, failures, stored_names, unrepeatable
 from onlyonce.core.changes import Change
 from onlyonce.core.changing_calls import changing_calls
 from onlyonce.core.errors import DatabaseAway, OnlyonceError, Refused
@@ -391,17 +391,17 @@ def check_tables(pipeline: Pipeline, output: Output, schema: StructType) -> None
         column_types.refuse_other(whose, where, wanted, there, _simple(schema))
 
 
-def taken_tables(database: Database, pipeline: Pipeline) -> list[str]:
-    """Return a warning for each output whose table an output of another pipeline has: no run writes there."""
+def taken_tables(database: Database, pipeline: Pipeline) -> list[Refused]:
+    """Return a refusal for each output whose table an output of another pipeline has: no run writes there."""
     of_others = Targets(database).of_others([pipeline.name])
     found = []
     for output in pipeline.outputs:
         place = target(pipeline, output)
-        if set(written(pipeline.name, [{"outputs": {output.name: {"target": place}}}])) & of_others:
-            found.append(
-                f"{declared_at(output)}output {output.name}: {Place(place).where} belongs to another pipeline, so no "
-                "run writes there: give this output another table, or `onlyonce drop` the other one with --tables"
-            )
+        for taken in written(pipeline.name, [{"outputs": {output.name: {"target": place}}}]):
+            if taken in of_others:
+                what = f"output {output.name}: {Place(place).where} belongs to {'/'.join(of_others[taken])}"
+                hint = another_target(*of_others[taken])
+                found.append(Refused(f"{declared_at(output.sink)}{what}", data=NOTHING, hint=hint))
     return found
 
 
@@ -737,6 +737,7 @@ def _ask_spark(pipeline: Pipeline, spark: SparkSession) -> tuple[Shapes, dict[st
             shapes.staged.update(of_root.staged)
         except Exception as error:
             if isinstance(error, OnlyonceError) and not errors.raised_by_user(error):
+                error.data = NOTHING if error.data == failures.WAITS else error.data
                 raise
             # Not known to be a mistake in the code: what the function needs may be unreachable. Its output is run like
             # the others, and only it may fail.

@@ -63,7 +63,8 @@ def check(
 ) -> None:
     """Check declarations, types, functions and sinks before anything runs.
 
-    Starts a local Spark only where something has changed.
+    Starts a local Spark only where something has changed. Exit code 64: a declaration or function is wrong. A change
+    that needs a step of `onlyonce plan` before the next run is a warning, with exit code 0.
     """
     chosen = [declared(pipeline)] if pipeline else list(load.load().values())
     unasked: list[str] = []
@@ -128,6 +129,7 @@ class ByLog(NamedTuple):
 
 
 def _by_log(pipeline: Pipeline, database: Database | None) -> ByLog:
+    """Compare a pipeline with what runs have done. Raise Refused if another pipeline has the table of an output."""
     from onlyonce import check as onlyonce_check  # imports Spark's modules
     from onlyonce.commitlog.incarnations import Declarations
     from onlyonce.context import check_declarations
@@ -140,9 +142,11 @@ def _by_log(pipeline: Pipeline, database: Database | None) -> ByLog:
     except Refused as error:
         known = not resolve.needs_session(error)
         return ByLog(known, [onlyonce_check.no_run(error)] if known else [])
+    if taken:
+        raise taken[0]
     warnings = Declarations(database).renamed(pipeline, load.load())
     warnings += onlyonce_check.warnings_of_changes(pipeline, changed)
-    return ByLog(len(taken) == len(pipeline.outputs), [*warnings, *taken])
+    return ByLog(False, warnings)
 
 
 @contextmanager

@@ -349,7 +349,7 @@ def _held_up(database: Database, pipeline: Pipeline) -> list[str]:
         Drops(database).refuse_left(pipeline.name, targets(pipeline, pipeline.name))
     except Refused as error:
         return [check.no_run(error)]
-    return check.taken_tables(database, pipeline)
+    return [f"{one.what}, so no run writes there: {one.hint}" for one in check.taken_tables(database, pipeline)]
 
 
 def _changes(pipeline: Pipeline, last: Ran, unknown: list[str]) -> list[Change]:

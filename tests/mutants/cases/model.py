@@ -29,7 +29,9 @@ MUTANTS = (
         "option-of-any-type",
         "a declaration takes a value of another type, and fails later with an error of Python's",
         "onlyonce/api/declaration.py",
-        Delete("declaration.checked", "_refuse_other_classes(self, option, options[option], several=option in several)"),
+        Delete(
+            "declaration.checked", "_refuse_other_classes(self, option, options[option], several=option in several)"
+        ),
         tests=(TYPES + "test_value_of_another_type_is_refused_by_its_option",),
     ),
     Mutant(
