@@ -22,7 +22,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from importlib import metadata
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -493,6 +493,7 @@ def check_pipeline(pipeline: Pipeline, start_spark: Callable[[], SparkSession] |
     Raise Refused for a mistake in its declaration or functions; what is wrong with a table is in the result.
     """
     wrong: dict[str, BaseException] = {}
+    check_registry_client(pipeline)
     try:
         shapes, imported = kept_shapes(pipeline), True
     except Refused as error:
@@ -520,6 +521,19 @@ def check_pipeline(pipeline: Pipeline, start_spark: Callable[[], SparkSession] |
     return Checked(asks_spark, wrong, shapes.staged)
 
 
+REGISTRY_CLIENT = "confluent_kafka.schema_registry"
+
+
+def check_registry_client(pipeline: Pipeline) -> None:
+    """Raise Refused if messages need a schema registry, and its client can't be imported: the driver asks it."""
+    registered = [of for one in each_input(pipeline) for of in getattr(one.source, "registered", {}).values()]
+    if registered:
+        try:
+            import_module(REGISTRY_CLIENT)
+        except ModuleNotFoundError as error:  # the client, or one of the packages that its extra brings
+            raise not_installed(REGISTRY_CLIENT, f"{declared_at(registered[0])}pipeline {pipeline.name}: ") from error
+
+
 def lacking_here(pipeline: Pipeline) -> dict[str, BaseException]:
     """Return the outputs that lack a package, or a variable with a database's URL, as in `Checked.wrong`.
 
@@ -544,12 +558,12 @@ def lacking_here(pipeline: Pipeline) -> dict[str, BaseException]:
     return wrong
 
 
-def undeliverable(pipeline: Pipeline) -> list[str]:
-    """Return what a delivery of the pipeline's outbox would lack here: packages and variables.
+def undeliverable(pipeline: Pipeline) -> dict[str, list[str]]:
+    """Return what a delivery of the pipeline's outbox would lack here, packages and variables, by output.
 
     No mistake, since `onlyonce deliver` may run on another machine.
     """
-    lines = []
+    lines: dict[str, list[str]] = {}
     for output in pipeline.outputs:
         sink = output.sink
         if not sink.is_external or sink.is_own:
@@ -559,11 +573,12 @@ def undeliverable(pipeline: Pipeline) -> list[str]:
         ]
         if sink.package and not _is_installed(sink.package):
             lacking.append(f"the package {sink.package} is not installed (pip install '{extra_of(sink.package)}')")
-        lines += [
-            f"{declared_at(sink)}output {output.name}: {one}: its rows wait in the outbox until `onlyonce deliver` "
-            "runs where it is"
-            for one in lacking
-        ]
+        if lacking:
+            lines[output.name] = [
+                f"{declared_at(sink)}output {output.name}: {one}: its rows wait in the outbox until `onlyonce deliver` "
+                "runs where it is"
+                for one in lacking
+            ]
     return lines
 
 

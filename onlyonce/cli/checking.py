@@ -87,12 +87,13 @@ def check(
             for name, error in found[one.name].away.items()
         ),
     ]
+    unsent = {one.name: onlyonce_check.undeliverable(one) for one in chosen}
     warnings += [
         warning
         for one in chosen
         for warning in (
             *onlyonce_check.missing_inboxes(one),
-            *onlyonce_check.undeliverable(one),
+            *(line for lines in unsent[one.name].values() for line in lines),
             *onlyonce_check.doubtful_event_times(one),
             *onlyonce_check.without_delay(one),
             *onlyonce_check.names_in_quotes(one),
@@ -110,7 +111,9 @@ def check(
     if brokers := sorted({broker for one in chosen for broker in onlyonce_check.unasked_brokers(one)}):
         facts["not asked"] = f"{', '.join(brokers)} (onlyonce lag does)"
     held_up = ", ".join(name for name, said in by_log.items() if said.refuses)
-    title = f"what is declared is right, but no run of {held_up} begins" if held_up else ALL_RIGHT
+    waiting = ", ".join(f"{name}/{output}" for name, outputs in unsent.items() for output in outputs)
+    but = f"no run of {held_up} begins" if held_up else waiting and f"the rows of {waiting} can't be sent from here"
+    title = f"what is declared is right, but {but}" if but else ALL_RIGHT
     give(Report(title, "check", facts, tables, warnings), as_json)
 
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +19,7 @@ from structlog.testing import capture_logs
 
 from onlyonce import check
 from onlyonce.api import ddl
+from onlyonce.api.messages import Avro
 from onlyonce.api.pipeline import (
     Delta,
     Files,
@@ -342,15 +344,41 @@ def test_check_warns_of_what_a_delivery_would_lack(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("MINE_BROKERS", raising=False)
     monkeypatch.setattr(check, "find_spec", lambda _: None)
 
-    unset, missing = check.undeliverable(made)
+    [(name, [unset, missing])] = check.undeliverable(made).items()
 
+    assert name == "sent"
     assert "output sent: the variable MINE_BROKERS is not set: its rows wait in the outbox" in unset
     assert "confluent_kafka is not installed (pip install 'onlyonce-pipelines[kafka]')" in missing
     monkeypatch.setattr(check, "find_spec", lambda _: object())
     monkeypatch.setenv("MINE_BROKERS", "")
-    assert "the variable MINE_BROKERS is set, but empty: its rows" in check.undeliverable(made)[0]
+    assert "the variable MINE_BROKERS is set, but empty: its rows" in check.undeliverable(made)["sent"][0]
     monkeypatch.setenv("MINE_BROKERS", "here:9092")
-    assert check.undeliverable(made) == []
+    assert check.undeliverable(made) == {}
+
+
+@pytest.mark.parametrize("missing", [None, "confluent_kafka", "authlib"])
+def test_missing_client_of_a_schema_registry_is_refused_before_spark(
+    monkeypatch: pytest.MonkeyPatch, missing: str | None
+) -> None:
+    """With the extra of a registry, which brings more than that of Kafka. Plain messages need neither."""
+    options: dict[str, Any] = {"record_id": "id", "event_time": "at", "outputs": (OUTPUT,)}
+    source = Kafka(topic="t", servers="h:9092", value=Avro(registry="http://r:8081"))
+    made = Pipeline(name="p", source=source, schema="id string, at timestamp, schema_id int", **options)
+    plain = Pipeline(name="p", source=Kafka(topic="t", servers="h:9092"), schema="id string, at timestamp", **options)
+
+    def importing(_: str) -> None:
+        raise ModuleNotFoundError(name=missing)
+
+    if missing:
+        monkeypatch.setattr(check, "import_module", importing)
+
+    check.check_registry_client(plain)
+    with pytest.raises(Refused) if missing else nullcontext() as refused:
+        check.check_registry_client(made)
+
+    if refused:
+        assert "pipeline p: the package confluent_kafka.schema_registry is not installed here" in refused.value.what
+        assert refused.value.hint == "pip install 'onlyonce-pipelines[registry]'"
 
 
 def test_lookup_without_its_variable_is_found_without_spark(monkeypatch: pytest.MonkeyPatch) -> None:

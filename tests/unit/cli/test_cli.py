@@ -888,6 +888,18 @@ def test_check_warns_of_changes_that_mix_results(monkeypatch: pytest.MonkeyPatch
     )
 
 
+def test_check_says_first_that_rows_cannot_be_sent_from_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "checked", lambda *_: {"shop": Checked(asked_spark=False, wrong={}, staged={})})
+    monkeypatch.setattr(checking, "log_if_there", lambda _: nullcontext(None))
+    monkeypatch.setattr("onlyonce.check.undeliverable", lambda _: {"sent": ["a variable is not set"]})
+
+    result = CliRunner().invoke(app, ["check", "shop", "--pipelines", "tests/support/shop.py"])
+
+    first = "what is declared is right, but the rows of shop/sent can't be sent from here"
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, first)
+    assert "! a variable is not set" in result.stdout + result.stderr
+
+
 def test_inbox_of_a_source_that_is_not_declared_is_refused() -> None:
     """Without a step that takes in input of a source that there never was."""
     result = CliRunner().invoke(app, ["inbox", "shop", "--source", "till", "--pipelines", "tests/support/shop.py"])
