@@ -49,10 +49,10 @@ from onlyonce.core import changes, column_types, errors, failures, stored_names,
 from onlyonce.core.changes import Change
 from onlyonce.core.changing_calls import changing_calls
 from onlyonce.core.errors import DatabaseAway, OnlyonceError, Refused
-from onlyonce.core.near_names import choose
+from onlyonce.core.near_names import choose, near
 from onlyonce.core.ownership import Place, written
 from onlyonce.core.runs import first_line
-from onlyonce.core.stored_names import OO_WINDOW
+from onlyonce.core.stored_names import OO_WINDOW, WINDOW_END, WINDOW_START
 from onlyonce.core.unrepeatable import Kind
 from onlyonce.core.windows import Chained
 from onlyonce.database.connect import Database
@@ -70,16 +70,26 @@ from onlyonce.unexpected import extra_of, not_installed
 NOTHING = "nothing was read or written"
 
 
-def check_keys(output: Output, columns: list[str]) -> None:
-    """Raise Refused for a key, or a column to order by, that the rows don't have."""
+def check_keys(output: Output, columns: list[str], declared: Collection[str] = ()) -> None:
+    """Raise Refused for a key, or a column to order by, that the rows don't have. `declared`: the records' columns."""
     for key in (*output.sink.keys, *output.sink.order_by):
         if key not in columns:
             raise Refused(
                 f"{declared_at(output.sink) or declared_at(output)}output {output.name}: the key {key!r} is not a "
                 f"column of what {output.made_by} gives",
                 data=NOTHING,
-                hint=choose(key, columns),
+                hint=_other_key(key, columns, declared),
             )
+
+
+def _other_key(key: str, columns: list[str], declared: Collection[str]) -> str:
+    # What a window's rows are grouped by has the name of a declared column, as a rule; other columns are sums.
+    is_grouped = WINDOW_START in columns
+    keys = [name for name in columns if name in (WINDOW_START, WINDOW_END, *declared)] if is_grouped else columns
+    if key not in declared:
+        return choose(key, columns if near(key, columns) else keys)
+    keep = f"group by {key} in the function too" if is_grouped else f"let the function keep {key}"
+    return f"{keep} (it is a column of the records); or choose one of: {', '.join(keys)}"
 
 
 def check_column_names(output: Output, schema: StructType) -> None:
@@ -511,7 +521,7 @@ def check_pipeline(pipeline: Pipeline, start_spark: Callable[[], SparkSession] |
     schemas = shapes.schemas
     outputs = [output for output in pipeline.outputs if output.name in schemas]
     for output in outputs:
-        check_keys(output, schemas[output.name].names)
+        check_keys(output, schemas[output.name].names, pipeline.columns())
         check_column_names(output, schemas[output.name])
         check_rows(output, {field.name: field.dataType.simpleString() for field in schemas[output.name].fields})
     wrong = wrong_tables(pipeline, schemas) | wrong

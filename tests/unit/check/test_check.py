@@ -83,6 +83,25 @@ def test_keys_are_columns_of_the_rows() -> None:
     assert "did you mean 'shops'?" in refused.value.hint
 
 
+@pytest.mark.parametrize(
+    ("key", "columns", "hint"),
+    [
+        ("shop", ["window_start", "n"], "group by shop in the function too (it is a column of the records); or choose one of: window_start"),
+        ("shop", ["id", "n"], "let the function keep shop (it is a column of the records); or choose one of: id, n"),
+        ("zzz", ["window_start", "id", "n"], "choose one of: window_start, id"),
+        ("m", ["window_start", "id", "mm"], "did you mean 'mm'? choose one of: window_start, id, mm"),
+    ],
+)  # fmt: skip
+def test_key_that_is_no_column_is_answered_with_what_can_be_one(key: str, columns: list[str], hint: str) -> None:
+    """With a window that is what the rows are grouped by, and no sum."""
+    output = replace(OUTPUT, sink=Delta(write="upsert", keys=key))
+
+    with pytest.raises(Refused) as refused:
+        check.check_keys(output, columns, ["id", "shop"])
+
+    assert refused.value.hint == hint
+
+
 def test_an_error_of_rows_is_told_at_the_users_line() -> None:
     """By the place of an expression, or a worker's traceback; without a place of the user's it is not said to be
     theirs."""
