@@ -45,6 +45,7 @@ from onlyonce.api.resolve import named_variables
 from onlyonce.api.sources import IN_COLUMNS, line_layout
 from onlyonce.commitlog import units
 from onlyonce.commitlog.dropping import Targets, another_target
+from onlyonce.commitlog.incarnations import Declarations
 from onlyonce.core import changes, column_types, errors, failures, stored_names, unrepeatable
 from onlyonce.core.changes import Change
 from onlyonce.core.changing_calls import changing_calls
@@ -415,16 +416,19 @@ def taken_tables(database: Database, pipeline: Pipeline) -> list[Refused]:
     return found
 
 
-def warnings_of_changes(pipeline: Pipeline, changed: Iterable[Change]) -> list[str]:
-    """Return the warnings for changes with which the runs of a pipeline continue."""
+def warnings_of_changes(pipeline: Pipeline, changed: Iterable[Change], new: Collection[str] = ()) -> list[str]:
+    """Return the warnings for changes with which the runs of a pipeline continue. `new`: as in `columns_apart`."""
     found = list(changed)
     mixing = [changes.warning(pipeline.name, one) for one in found if changes.mixes(one)]
-    return [*mixing, *columns_without_values(pipeline, found)]
+    return [*mixing, *columns_apart(pipeline, found, new)]
 
 
-def columns_without_values(pipeline: Pipeline, changed: Iterable[Change]) -> list[str]:
-    """Return which columns of its table a changed function does not give any more, as far as a check has kept it."""
-    queries = {one.query for one in changed if one.part.startswith("source of ")}
+def columns_apart(pipeline: Pipeline, changed: Iterable[Change], new: Collection[str] = ()) -> list[str]:
+    """Return how a table and the rows of a changed function differ in their columns, as far as a check has kept it.
+
+    `new`: the queries whose first run this is. Their tables may be there, too.
+    """
+    queries = {one.query for one in changed if one.part.startswith("source of ")} | {*new}
     kept = kept_check(pipeline, key_of_check(pipeline)) if queries else None
     found = []
     for output in pipeline.outputs if kept else ():
@@ -433,13 +437,28 @@ def columns_without_values(pipeline: Pipeline, changed: Iterable[Change]) -> lis
         with suppress(OnlyonceError):  # a table that can't be read is refused elsewhere
             gives = StructType.fromJson(kept.schemas[output.name])  # type: ignore[union-attr]
             wanted, there, where = implementation(output.sink).types_there(pipeline, output, gives) or ({}, {}, "")
-            known = {*map(str.lower, wanted)}
-            if lost := [name for name in there if name.lower() not in known]:
+            whose = f"{_at(output)}output {output.name}: "
+            if added := _not_in(there, wanted) if there else []:
                 found.append(
-                    f"{_at(output)}output {output.name}: {output.made_by} does not give {', '.join(lost)}, which "
-                    f"{where} has: new rows have no value there (null)"
+                    f"{whose}{where} has no column {', '.join(added)}, which {output.made_by} gives: a run adds it, and "
+                    "earlier rows have no value there (null)"
+                )
+            if lost := _not_in(wanted, there):
+                found.append(
+                    f"{whose}{output.made_by} does not give {', '.join(lost)}, which {where} has: new rows have no "
+                    "value there (null)"
                 )
     return found
+
+
+def _not_in(known: Iterable[str], names: Iterable[str]) -> list[str]:
+    lower = {*map(str.lower, known)}
+    return [name for name in names if name.lower() not in lower]
+
+
+def not_begun(database: Database, pipeline: Pipeline, instance: str) -> set[str]:
+    """Return the queries of a pipeline that have not begun: their next run is the first."""
+    return {*pipeline.queries()} - Declarations(database).starts(instance).keys()
 
 
 def no_run(error: Refused) -> str:

@@ -148,7 +148,8 @@ def _by_log(pipeline: Pipeline, database: Database | None) -> ByLog:
     if taken:
         raise taken[0]
     warnings = Declarations(database).renamed(pipeline, load.load())
-    warnings += onlyonce_check.warnings_of_changes(pipeline, changed)
+    new = onlyonce_check.not_begun(database, pipeline, pipeline.name)
+    warnings += onlyonce_check.warnings_of_changes(pipeline, changed, new)
     return ByLog(False, warnings)
 
 

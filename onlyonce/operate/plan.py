@@ -258,7 +258,7 @@ def made(database: Database, pipeline: Pipeline) -> Plan:
     unknown = _held_up(database, pipeline)
     for last in ran.values():
         found += _changes(pipeline, last, unknown)
-    unknown += check.columns_without_values(pipeline, found)
+    unknown += check.columns_apart(pipeline, found)
     incarnations = Declarations(database).starts(pipeline.name)
     if "receive" in ran:
         new = [root.name for root in pipeline.roots() if root.name not in incarnations]

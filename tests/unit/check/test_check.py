@@ -302,7 +302,9 @@ def test_check_names_the_calls_of_a_clock_in_functions(tmp_path: Path, monkeypat
 
 
 def test_columns_that_a_changed_function_gives_no_more_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only if the function has changed since the last run: a table may have columns of its owner."""
+    """And columns that a run will add. Only if the function has changed since the last run, or before the first one: a
+    table may have columns of its owner.
+    """
     kept = check.Kept({"all": StructType([StructField("shop", StringType())]).jsonValue()}, {})
     there = SimpleNamespace(types_there=lambda *_: ({"shop": "string"}, {"Shop": "string", "sum": "bigint"}, "a.b"))
     monkeypatch.setattr(check, "key_of_check", lambda _: "key")
@@ -318,6 +320,14 @@ def test_columns_that_a_changed_function_gives_no_more_are_named(monkeypatch: py
         "f.py:1: output all: m:f does not give sum, which a.b has: new rows have no value there (null)"
     ]
     assert check.warnings_of_changes(shop, [replace(function, part="late of output all")]) == []
+    there.types_there = lambda *_: ({"shop": "string", "n": "bigint"}, {"shop": "string", "sum": "bigint"}, "a.b")
+    assert check.warnings_of_changes(shop, [], ["receive", "all"]) == [
+        "f.py:1: output all: a.b has no column n, which m:f gives: a run adds it, and earlier rows have no value there "
+        "(null)",
+        "f.py:1: output all: m:f does not give sum, which a.b has: new rows have no value there (null)",
+    ]
+    there.types_there = lambda *_: None
+    assert check.warnings_of_changes(shop, [], ["all"]) == []
 
 
 def test_check_names_outputs_that_leave_out_how_long_a_window_waits() -> None:

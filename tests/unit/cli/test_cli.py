@@ -878,6 +878,7 @@ def test_check_warns_of_changes_that_mix_results(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(checking, "log_if_there", lambda _: nullcontext(object()))
     monkeypatch.setattr("onlyonce.context.check_declarations", lambda *_: [change])
     monkeypatch.setattr("onlyonce.check.taken_tables", lambda *_: [])
+    monkeypatch.setattr("onlyonce.check.not_begun", lambda *_: set())
     monkeypatch.setattr("onlyonce.commitlog.incarnations.Declarations.renamed", lambda *_: [])
 
     result = CliRunner().invoke(app, ["check", "shop", "--pipelines", "tests/support/shop.py"])
