@@ -440,8 +440,8 @@ def columns_apart(pipeline: Pipeline, changed: Iterable[Change], new: Collection
             whose = f"{_at(output)}output {output.name}: "
             if added := _not_in(there, wanted) if there else []:
                 found.append(
-                    f"{whose}{where} has no column {', '.join(added)}, which {output.made_by} gives: a run adds it, and "
-                    "earlier rows have no value there (null)"
+                    f"{whose}{where} has no column {', '.join(added)}, which {output.made_by} gives: a run adds it, "
+                    "and earlier rows have no value there (null)"
                 )
             if lost := _not_in(wanted, there):
                 found.append(
