@@ -437,15 +437,16 @@ def columns_apart(pipeline: Pipeline, changed: Iterable[Change], new: Collection
         with suppress(OnlyonceError):  # a table that can't be read is refused elsewhere
             gives = StructType.fromJson(kept.schemas[output.name])  # type: ignore[union-attr]
             wanted, there, where = implementation(output.sink).types_there(pipeline, output, gives) or ({}, {}, "")
-            whose = f"{_at(output)}output {output.name}: "
+            made_by = pipeline.root_of(output) if output.is_result else output
+            whose = f"{_at(made_by)}output {output.name}: "
             if added := _not_in(there, wanted) if there else []:
                 found.append(
-                    f"{whose}{where} has no column {', '.join(added)}, which {output.made_by} gives: a run adds it, "
+                    f"{whose}{where} has no column {', '.join(added)}, which {made_by.made_by} gives: a run adds it, "
                     "and earlier rows have no value there (null)"
                 )
             if lost := _not_in(wanted, there):
                 found.append(
-                    f"{whose}{output.made_by} does not give {', '.join(lost)}, which {where} has: new rows have no "
+                    f"{whose}{made_by.made_by} does not give {', '.join(lost)}, which {where} has: new rows have no "
                     "value there (null)"
                 )
     return found

@@ -309,7 +309,7 @@ def test_columns_that_a_changed_function_gives_no_more_are_named(monkeypatch: py
     monkeypatch.setattr(check, "key_of_check", lambda _: "key")
     monkeypatch.setattr(check, "kept_check", lambda *_: kept)
     monkeypatch.setattr(check, "implementation", lambda _: there)
-    monkeypatch.setattr(check, "_at", lambda _: "f.py:1: ")
+    monkeypatch.setattr(check, "_at", lambda output: "f.py:1: " if output.functions else "")
     shop = Pipeline(
         name="p", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at", outputs=OUTPUT
     )
@@ -325,6 +325,10 @@ def test_columns_that_a_changed_function_gives_no_more_are_named(monkeypatch: py
         "(null)",
         "f.py:1: output all: m:f does not give sum, which a.b has: new rows have no value there (null)",
     ]
+    made = replace(OUTPUT, name="made", transform="", from_output="all", sink=Delta())
+    kept.schemas["made"] = kept.schemas["all"]
+    found = check.warnings_of_changes(replace(shop, outputs=(OUTPUT, made)), [], ["all"])
+    assert "f.py:1: output made: m:f does not give sum, which a.b has: new rows have no value there (null)" in found
     there.types_there = lambda *_: None
     assert check.warnings_of_changes(shop, [], ["all"]) == []
 
