@@ -22,7 +22,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from importlib import metadata
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -44,21 +44,22 @@ from onlyonce.api.pipeline import folder as inbox_of
 from onlyonce.api.resolve import named_variables
 from onlyonce.api.sources import IN_COLUMNS, line_layout
 from onlyonce.commitlog import units
-from onlyonce.commitlog.dropping import Targets
-from onlyonce.core import changes, column_types, errors, stored_names, unrepeatable
+from onlyonce.commitlog.dropping import Targets, another_target
+from onlyonce.commitlog.incarnations import Declarations
+from onlyonce.core import changes, column_types, errors, failures, stored_names, unrepeatable
 from onlyonce.core.changes import Change
 from onlyonce.core.changing_calls import changing_calls, lines_of_call
 from onlyonce.core.errors import DatabaseAway, OnlyonceError, Refused
-from onlyonce.core.near_names import choose
+from onlyonce.core.near_names import choose, near
 from onlyonce.core.ownership import Place, written
 from onlyonce.core.runs import first_line
-from onlyonce.core.stored_names import OO_WINDOW
+from onlyonce.core.stored_names import OO_WINDOW, WINDOW_END, WINDOW_START
 from onlyonce.core.unrepeatable import Kind
 from onlyonce.core.windows import Chained
 from onlyonce.database.connect import Database
 from onlyonce.engine import session
 from onlyonce.engine.failures import translate
-from onlyonce.environment import variable
+from onlyonce.environment import variable, why_missing
 from onlyonce.failpoints import passing
 from onlyonce.lookups import tables
 from onlyonce.outputs import function, open_sessions, query, results, windows
@@ -70,16 +71,26 @@ from onlyonce.unexpected import extra_of, not_installed
 NOTHING = "nothing was read or written"
 
 
-def check_keys(output: Output, columns: list[str]) -> None:
-    """Raise Refused for a key, or a column to order by, that the rows don't have."""
+def check_keys(output: Output, columns: list[str], declared: Collection[str] = ()) -> None:
+    """Raise Refused for a key, or a column to order by, that the rows don't have. `declared`: the records' columns."""
     for key in (*output.sink.keys, *output.sink.order_by):
         if key not in columns:
             raise Refused(
                 f"{declared_at(output.sink) or declared_at(output)}output {output.name}: the key {key!r} is not a "
                 f"column of what {output.made_by} gives",
                 data=NOTHING,
-                hint=choose(key, columns),
+                hint=_other_key(key, columns, declared),
             )
+
+
+def _other_key(key: str, columns: list[str], declared: Collection[str]) -> str:
+    # What a window's rows are grouped by has the name of a declared column, as a rule; other columns are sums.
+    is_grouped = WINDOW_START in columns
+    keys = [name for name in columns if name in (WINDOW_START, WINDOW_END, *declared)] if is_grouped else columns
+    if key not in declared:
+        return choose(key, columns if near(key, columns) else keys)
+    keep = f"group by {key} in the function too" if is_grouped else f"let the function keep {key}"
+    return f"{keep} (it is a column of the records); or choose one of: {', '.join(keys)}"
 
 
 def check_column_names(output: Output, schema: StructType) -> None:
@@ -304,7 +315,7 @@ class Kept:
 
 
 def why_asked(pipelines: Iterable[Pipeline]) -> str:
-    """Return why Spark is asked about these pipelines, of which no check is kept that still holds."""
+    """Return why Spark is asked about these pipelines: no check of them is kept that still holds."""
     if all(_file(one).is_file() for one in pipelines):
         return "a function or declaration has changed"
     return "the functions were not checked before"
@@ -417,30 +428,33 @@ def check_tables(pipeline: Pipeline, output: Output, schema: StructType) -> None
         column_types.refuse_other(whose, where, wanted, there, _simple(schema))
 
 
-def taken_tables(database: Database, pipeline: Pipeline) -> list[str]:
-    """Return a warning for each output whose table an output of another pipeline has: no run writes there."""
+def taken_tables(database: Database, pipeline: Pipeline) -> list[Refused]:
+    """Return a refusal for each output whose table an output of another pipeline has: no run writes there."""
     of_others = Targets(database).of_others([pipeline.name])
     found = []
     for output in pipeline.outputs:
         place = target(pipeline, output)
-        if set(written(pipeline.name, [{"outputs": {output.name: {"target": place}}}])) & of_others:
-            found.append(
-                f"{declared_at(output)}output {output.name}: {Place(place).where} belongs to another pipeline, so no "
-                "run writes there: give this output another table, or `onlyonce drop` the other one with --tables"
-            )
+        for taken in written(pipeline.name, [{"outputs": {output.name: {"target": place}}}]):
+            if taken in of_others:
+                what = f"output {output.name}: {Place(place).where} belongs to {'/'.join(of_others[taken])}"
+                hint = another_target(*of_others[taken])
+                found.append(Refused(f"{declared_at(output.sink)}{what}", data=NOTHING, hint=hint))
     return found
 
 
-def warnings_of_changes(pipeline: Pipeline, changed: Iterable[Change]) -> list[str]:
-    """Return the warnings for changes with which the runs of a pipeline continue."""
+def warnings_of_changes(pipeline: Pipeline, changed: Iterable[Change], new: Collection[str] = ()) -> list[str]:
+    """Return the warnings for changes with which the runs of a pipeline continue. `new`: as in `columns_apart`."""
     found = list(changed)
     mixing = [changes.warning(pipeline.name, one) for one in found if changes.mixes(one)]
-    return [*mixing, *columns_without_values(pipeline, found)]
+    return [*mixing, *columns_apart(pipeline, found, new)]
 
 
-def columns_without_values(pipeline: Pipeline, changed: Iterable[Change]) -> list[str]:
-    """Return which columns of its table a changed function does not give any more, as far as a check has kept it."""
-    queries = {one.query for one in changed if one.part.startswith("source of ")}
+def columns_apart(pipeline: Pipeline, changed: Iterable[Change], new: Collection[str] = ()) -> list[str]:
+    """Return how a table and the rows of a changed function differ in their columns, as far as a check has kept it.
+
+    `new`: the queries whose first run this is. Their tables may be there, too.
+    """
+    queries = {one.query for one in changed if one.part.startswith("source of ")} | {*new}
     kept = kept_check(pipeline, key_of_check(pipeline)) if queries else None
     found = []
     for output in pipeline.outputs if kept else ():
@@ -449,13 +463,29 @@ def columns_without_values(pipeline: Pipeline, changed: Iterable[Change]) -> lis
         with suppress(OnlyonceError):  # a table that can't be read is refused elsewhere
             gives = StructType.fromJson(kept.schemas[output.name])  # type: ignore[union-attr]
             wanted, there, where = implementation(output.sink).types_there(pipeline, output, gives) or ({}, {}, "")
-            known = {*map(str.lower, wanted)}
-            if lost := [name for name in there if name.lower() not in known]:
+            made_by = pipeline.root_of(output) if output.is_result else output
+            whose = f"{_at(made_by)}output {output.name}: "
+            if added := _not_in(there, wanted) if there else []:
                 found.append(
-                    f"{_at(output)}output {output.name}: {output.made_by} does not give {', '.join(lost)}, which "
-                    f"{where} has: new rows have no value there (null)"
+                    f"{whose}{where} has no column {', '.join(added)}, which {made_by.made_by} gives: a run adds it, "
+                    "and earlier rows have no value there (null)"
+                )
+            if lost := _not_in(wanted, there):
+                found.append(
+                    f"{whose}{made_by.made_by} does not give {', '.join(lost)}, which {where} has: new rows have no "
+                    "value there (null)"
                 )
     return found
+
+
+def _not_in(known: Iterable[str], names: Iterable[str]) -> list[str]:
+    lower = {*map(str.lower, known)}
+    return [name for name in names if name.lower() not in lower]
+
+
+def not_begun(database: Database, pipeline: Pipeline, instance: str) -> set[str]:
+    """Return the queries of a pipeline that have not begun: their next run is the first."""
+    return {*pipeline.queries()} - Declarations(database).starts(instance).keys()
 
 
 def no_run(error: Refused) -> str:
@@ -519,6 +549,7 @@ def check_pipeline(pipeline: Pipeline, start_spark: Callable[[], SparkSession] |
     Raise Refused for a mistake in its declaration or functions; what is wrong with a table is in the result.
     """
     wrong: dict[str, BaseException] = {}
+    check_registry_client(pipeline)
     try:
         shapes, imported = kept_shapes(pipeline), True
     except Refused as error:
@@ -536,7 +567,7 @@ def check_pipeline(pipeline: Pipeline, start_spark: Callable[[], SparkSession] |
     schemas = shapes.schemas
     outputs = [output for output in pipeline.outputs if output.name in schemas]
     for output in outputs:
-        check_keys(output, schemas[output.name].names)
+        check_keys(output, schemas[output.name].names, pipeline.columns())
         check_column_names(output, schemas[output.name])
         check_rows(output, {field.name: field.dataType.simpleString() for field in schemas[output.name].fields})
     wrong = wrong_tables(pipeline, schemas) | wrong
@@ -544,6 +575,19 @@ def check_pipeline(pipeline: Pipeline, start_spark: Callable[[], SparkSession] |
         as_json = {name: schema.jsonValue() for name, schema in schemas.items()}
         keep_check(pipeline, key_of_check(pipeline), Kept(as_json, shapes.staged))
     return Checked(asks_spark, wrong, shapes.staged)
+
+
+REGISTRY_CLIENT = "confluent_kafka.schema_registry"
+
+
+def check_registry_client(pipeline: Pipeline) -> None:
+    """Raise Refused if messages need a schema registry, and its client can't be imported: the driver asks it."""
+    registered = [of for one in each_input(pipeline) for of in getattr(one.source, "registered", {}).values()]
+    if registered:
+        try:
+            import_module(REGISTRY_CLIENT)
+        except ModuleNotFoundError as error:  # the client, or one of the packages that its extra brings
+            raise not_installed(REGISTRY_CLIENT, f"{declared_at(registered[0])}pipeline {pipeline.name}: ") from error
 
 
 def lacking_here(pipeline: Pipeline) -> dict[str, BaseException]:
@@ -570,24 +614,27 @@ def lacking_here(pipeline: Pipeline) -> dict[str, BaseException]:
     return wrong
 
 
-def undeliverable(pipeline: Pipeline) -> list[str]:
-    """Return what a delivery of the pipeline's outbox would lack here: packages and variables.
+def undeliverable(pipeline: Pipeline) -> dict[str, list[str]]:
+    """Return what a delivery of the pipeline's outbox would lack here, packages and variables, by output.
 
     No mistake, since `onlyonce deliver` may run on another machine.
     """
-    lines = []
+    lines: dict[str, list[str]] = {}
     for output in pipeline.outputs:
         sink = output.sink
         if not sink.is_external or sink.is_own:
             continue
-        lacking = [f"the variable {name} is not set" for name in sorted(named_variables(sink)) if not variable(name)]
+        lacking = [
+            f"the variable {name} {why_missing(name)}" for name in sorted(named_variables(sink)) if not variable(name)
+        ]
         if sink.package and not _is_installed(sink.package):
             lacking.append(f"the package {sink.package} is not installed (pip install '{extra_of(sink.package)}')")
-        lines += [
-            f"{declared_at(sink)}output {output.name}: {one}: its rows wait in the outbox until `onlyonce deliver` "
-            "runs where it is available"
-            for one in lacking
-        ]
+        if lacking:
+            lines[output.name] = [
+                f"{declared_at(sink)}output {output.name}: {one}: its rows wait in the outbox until `onlyonce deliver` "
+                "runs where it is available"
+                for one in lacking
+            ]
     return lines
 
 
@@ -771,6 +818,7 @@ def _ask_spark(pipeline: Pipeline, spark: SparkSession) -> tuple[Shapes, dict[st
             shapes.staged.update(of_root.staged)
         except Exception as error:
             if isinstance(error, OnlyonceError) and not errors.raised_by_user(error):
+                error.data = NOTHING if error.data == failures.WAITS else error.data
                 raise
             # Not known to be a mistake in the code: what the function needs may be unreachable. Its output is run like
             # the others, and only it may fail.

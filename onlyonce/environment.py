@@ -17,6 +17,11 @@ def variable(name: str) -> str | None:
     return os.environ.get(name) or None
 
 
+def why_missing(name: str) -> str:
+    """Return why `variable` has no value: "is not set", or "is set, but empty"."""
+    return "is set, but empty" if name in os.environ else "is not set"
+
+
 def variables(names: Iterable[str]) -> tuple[str | None, ...]:
     """Return the value of each variable, in the order of their names."""
     return tuple(map(variable, names))

@@ -17,7 +17,7 @@ from onlyonce.core import stored_names
 from onlyonce.core.database_url import address
 from onlyonce.core.errors import Refused
 from onlyonce.core.locations import Location, check_folder, is_url, location, on_disk
-from onlyonce.environment import within
+from onlyonce.environment import why_missing, within
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -257,7 +257,9 @@ def airflow_login() -> AirflowLogin:
 def _needed(name: str, given: SecretStr | None) -> str:
     if given is None:
         raise Refused(
-            f"{name} is not set", data="nothing was read or written", hint="`onlyonce settings` says what it is"
+            f"{name} {why_missing(name)}",
+            data="nothing was read or written",
+            hint="`onlyonce settings` says what it is",
         )
     return given.get_secret_value()
 

@@ -130,6 +130,8 @@ def _check(column: str, kind: str) -> None:
     found = _TYPE.fullmatch(kind)
     name = found[1].lower() if found else kind
     if found is None or name not in TYPES:
+        if found:
+            _refuse_joined(column, found)
         close = OTHER_NAMES.get(name) or near(name, TYPES, 0.5)
         raise Refused(
             f"{column} has the type {kind.strip()!r}, which Spark does not have",
@@ -157,6 +159,21 @@ def _check(column: str, kind: str) -> None:
             raise Refused(f"{column}: {kind.strip()!r}", hint=f"{name} has {PARTS[name]} types in its brackets")
     elif name in (*PARTS, "struct"):
         raise Refused(f"{column}: {kind.strip()!r} does not say of what", hint=f"write it as '{name}<…>'")
+
+
+def _refuse_joined(column: str, found: re.Match[str]) -> None:
+    """Raise Refused for a type with the name of the next column at its end: `at timestampcents long`."""
+    word, behind = found[1], found[4].split("<")[0].split("(")[0].split()
+    kind = next((one for one in sorted(TYPES, key=len, reverse=True) if word.lower().startswith(one)), None)
+    following = word[len(kind) :] if kind else ""
+    if following and word.lower() not in OTHER_NAMES and behind and behind[0].lower() in TYPES:
+        kind = word[: -len(following)]
+        first, second = f"{column.rpartition(' ')[2]} {kind}", f"{following} {found[4].strip()}"
+        raise Refused(
+            f"{column.rpartition(': ')[0]}: a comma is missing between {first!r} and {second!r}",
+            data="nothing was read or written",
+            hint=f"put a comma behind {first!r}: at the end of its string, if {following!r} begins the next string",
+        )
 
 
 def _check_digits(column: str, kind: str, given: str) -> None:

@@ -169,7 +169,7 @@ def declaration(cls: type[T]) -> type[T]:
                     raise Refused(f"{cls.__name__}: unknown option {option!r}", hint=_known_option(option, known))
                 options[option] = import_path(cls.__name__, option, value) if option in named else value
                 refuse_other_types(cls, {option: options[option]})
-                _refuse_other_classes(cls, option, options[option], several=option in several)
+                _refuse_other_classes(self, option, options[option], several=option in several)
         if missing := [name for name in required if name not in options]:
             whose = f" {options['name']!r}" if options.get("name") else ""
             listed = " and ".join(f"`{name}`" for name in missing)
@@ -186,6 +186,7 @@ def declaration(cls: type[T]) -> type[T]:
             raise
 
     made.__init__ = checked
+    OPTIONS[cls.__name__] = known
     return made  # type: ignore[no-any-return]
 
 
@@ -202,17 +203,62 @@ EXAMPLES = {
     "servers": "'localhost:9092'",
 }
 """A value of an option that takes a string, for the hint of an error that finds none."""
-OTHER_OPTIONS = {"sep": "delimiter", "separator": "delimiter", "folder": "inbox", "charset": "encoding"}
-"""The options of other libraries that mean one of ours."""
+OTHER_OPTIONS: dict[str, tuple[str, ...]] = {
+    word: ours
+    for words, ours in {
+        "sep separator": ("delimiter",),
+        "charset": ("encoding",),
+        "folder directory path": ("inbox", "path", "table"),
+        "tablename dbtable": ("table",),
+        "url uri": ("registry", "connection", "servers"),
+        "brokers bootstrapservers": ("servers",),
+        "subscribe topics": ("topic",),
+        "groupid": ("consumer_group",),
+        "startingoffsets": ("start",),
+        "maxfilespertrigger": ("max_files_a_batch",),
+        "maxoffsetspertrigger": ("max_offsets_a_batch",),
+        "mode outputmode writemode savemode": ("write", "panes"),
+        "primarykey uniquekey recordkey key id ids idcolumn": ("record_id", "keys"),
+        "mergekeys": ("keys",),
+        "watermark delay delaythreshold lateness allowedlateness": ("watermark_delay",),
+        "time timestamp timecolumn timestampcolumn": ("event_time",),
+        "function func fn": ("transform",),
+    }.items()
+    for word in words.split()
+}
+"""The options of other libraries, in small letters without '_', with ours that mean the same, the likeliest first."""
+NO_OPTIONS = {
+    "trigger": "leave it out: `onlyonce run` or a DAG's schedule says when a pipeline runs",
+    "checkpoint": "leave it out: the checkpoints are in the platform's home, ONLYONCE_HOME",
+}
+NO_OPTIONS["checkpointlocation"] = NO_OPTIONS["checkpoint"]
+"""The options of other libraries that none of ours means, with the hint."""
+OPTIONS: dict[str, list[str]] = {}
+"""The options of each class of declarations, by its name."""
 
 
 def _known_option(option: str, known: list[str]) -> str:
-    meant = OTHER_OPTIONS.get(option)
-    return did_you_mean(meant).strip() if meant in known else choose(option, known)
+    """Return the hint for an unknown option: the option that is meant, or the class that has it."""
+    word = option.replace("_", "").lower()
+    meant = OTHER_OPTIONS.get(word, ())
+    if found := next((one for one in meant if one in known), None):
+        return did_you_mean(found).strip()
+    if word in NO_OPTIONS:
+        return NO_OPTIONS[word]
+    everywhere = {one for options in OPTIONS.values() for one in options}
+    for one in () if near(option, known) else (option, *meant, near(option, everywhere, 0.8)):
+        if owners := sorted(name for name, options in OPTIONS.items() if one in options):
+            more = " and others" if len(owners) > _MOST_OWNERS else ""
+            return f"{one!r} is an option of {', '.join(owners[:_MOST_OWNERS])}{more}: give it there"
+    return choose(option, known)
 
 
-def _refuse_other_classes(made: type, option: str, given: Any, *, several: bool) -> None:
+_MOST_OWNERS = 4
+
+
+def _refuse_other_classes(declared: Any, option: str, given: Any, *, several: bool) -> None:
     """Raise Refused for the first value whose type is not one of its option's annotation."""
+    made: type = type(declared)
     if option not in _allowed(made):
         return
     allowed, names = _allowed(made)[option]
@@ -225,7 +271,10 @@ def _refuse_other_classes(made: type, option: str, given: Any, *, several: bool)
             what, hint = "is the class itself", f"write {option}={call_of(value)}"
         else:
             what, hint = f"must be {_listed(names)}", _meant(made, option, value, names)
-        raise Refused(f"{made.__name__}({option}={_short(value)}): {what}", hint=hint)
+        refused = Refused(f"{made.__name__}({option}={_short(value)}): {what}", hint=hint)
+        if hint == NO_COMMAS and (at := getattr(declared, AT)):
+            refused.at = errors.end_of_first(at, made.__name__, option)
+        raise refused
 
 
 def _short(value: Any) -> str:
@@ -255,7 +304,7 @@ def _meant(made: type, option: str, value: Any, names: tuple[str, ...]) -> str:
     if "a string" in names and isinstance(value, int | float | os.PathLike):
         return f"for example {option}={str(value)!r}"
     if "a string" in names and isinstance(value, tuple) and all(isinstance(part, str) for part in value) and value:
-        return "take out the commas between its strings: Python joins strings that only follow one another"
+        return NO_COMMAS
     if value is None and option in EXAMPLES:
         return f"for example {option}={EXAMPLES[option]}"
     if value is None and option in MEANS:
@@ -323,6 +372,7 @@ def _types(hint: Any) -> Iterator[tuple[type, str]]:
         yield kind, WORDS.get(kind, kind.__name__)
 
 
+NO_COMMAS = "take out the comma behind each of its strings: Python joins strings that only follow one another"
 FUNCTION = ("a function or class, or its import path 'module:name'",)
 WORDS: dict[type, str] = {
     str: "a string",
@@ -395,7 +445,13 @@ def check_name(kind: str, name: str) -> None:
         )
 
 
-def check_one_of(whose: str, option: str, value: str, known: tuple[str, ...]) -> None:
-    """Raise Refused for a value that the option does not have, with the most similar one."""
+def check_one_of(whose: str, option: str, value: str, known: tuple[str, ...], *others: str) -> None:
+    """Raise Refused for a value that the option does not have, with the most similar one.
+
+    `others`: what else the option takes, as it is written.
+    """
     if value not in known:
-        raise Refused(f"{whose}: {option}={value!r} is not a value of this option", hint=choose(str(value), known))
+        raise Refused(
+            f"{whose}: {option}={value!r} is not a value of this option",
+            hint=f"{did_you_mean(near(str(value), known))}choose one of: {', '.join([*map(repr, known), *others])}",
+        )

@@ -398,7 +398,8 @@ class Kafka(DeclaredSource):
                 raise Refused(
                     f"pipeline {pipeline}: {name!r} gets the id of the {part}'s schema, and is not a declared "
                     "column of type int",
-                    hint=f"add `{name} int` to the schema; schema_id= gives it another name",
+                    hint=f"add `{name} int` to the schema; schema_id= of {type(self.registered[part]).__name__} gives "
+                    "it another name",
                 )
         for name in set(self.key_columns) - typed.keys():
             raise Refused(

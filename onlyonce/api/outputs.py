@@ -105,6 +105,8 @@ def check_output(output: Output, window: object) -> None:
 
 # The output itself.
 
+TRIGGERS = "AfterRecords(…), AfterTime(…), or both joined by |"
+
 
 @declaration
 class Output:
@@ -173,11 +175,12 @@ class Output:
     stateful: Stateful | None = None
 
     def __post_init__(self) -> None:
+        where = f"output {self.name}"
         check_name("output", self.name)
         self.sink.check_length(self.name)
         if not isinstance(self.late, Trigger):
-            check_one_of(f"output {self.name}", "late", self.late, ("keep", "backfill"))
-        check_one_of(f"output {self.name}", "on_backfill", self.on_backfill, ("refuse", "skip", "resend", "correct"))
+            check_one_of(where, "late", self.late, ("keep", "backfill"), TRIGGERS)
+        check_one_of(where, "on_backfill", self.on_backfill, ("refuse", "skip", "resend", "correct"))
         if self.on_backfill == "resend" and not (self.sink.write == "upsert" or self.sink.is_external):
             raise Refused(
                 f"output {self.name}: resending would write rows again that its {self.sink.write} has written",
@@ -220,11 +223,8 @@ class Output:
                 f"output {self.name}: watermark_delay {in_words(self.watermark_delay)} is negative",
                 hint="0 waits for nothing",
             )
-        if self.trigger is None and self.panes not in ("on_time", "at_close", "early"):
-            raise Refused(
-                f"output {self.name}: panes {self.panes!r}",
-                hint="'on_time', 'at_close', 'early', AfterRecords(…), AfterTime(…), or both joined by |",
-            )
+        if not isinstance(self.panes, Trigger):
+            check_one_of(where, "panes", self.panes, ("on_time", "at_close", "early"), TRIGGERS)
         _check_trigger(self)
         _check_at_close(self)
         _check_pane_column(self)

@@ -63,7 +63,8 @@ def check(
 ) -> None:
     """Check declarations, types, functions and sinks before anything runs.
 
-    Starts a local Spark only where something has changed.
+    Starts a local Spark only where something has changed. Exit code 64: a declaration or function is wrong. A change
+    that needs a step of `onlyonce plan` before the next run is a warning, with exit code 0.
     """
     chosen = [declared(pipeline)] if pipeline else list(load.load().values())
     unasked: list[str] = []
@@ -86,12 +87,13 @@ def check(
             for error in found[one.name].away.values()
         ),
     ]
+    unsent = {one.name: onlyonce_check.undeliverable(one) for one in chosen}
     warnings += [
         warning
         for one in chosen
         for warning in (
             *onlyonce_check.missing_inboxes(one),
-            *onlyonce_check.undeliverable(one),
+            *(line for lines in unsent[one.name].values() for line in lines),
             *onlyonce_check.doubtful_event_times(one),
             *onlyonce_check.without_delay(one),
             *onlyonce_check.names_in_quotes(one),
@@ -109,7 +111,9 @@ def check(
     if brokers := sorted({broker for one in chosen for broker in onlyonce_check.unasked_brokers(one)}):
         facts["not asked"] = f"{', '.join(brokers)} (onlyonce lag does)"
     held_up = ", ".join(name for name, said in by_log.items() if said.refuses)
-    title = f"what is declared is right, but no run of {held_up} begins" if held_up else ALL_RIGHT
+    waiting = ", ".join(f"{name}/{output}" for name, outputs in unsent.items() for output in outputs)
+    but = f"no run of {held_up} begins" if held_up else waiting and f"the rows of {waiting} can't be sent from here"
+    title = f"what is declared is right, but {but}" if but else ALL_RIGHT
     give(Report(title, "check", facts, tables, warnings), as_json)
 
 
@@ -128,6 +132,7 @@ class ByLog(NamedTuple):
 
 
 def _by_log(pipeline: Pipeline, database: Database | None) -> ByLog:
+    """Compare a pipeline with what runs have done. Raise Refused if another pipeline has the table of an output."""
     from onlyonce import check as onlyonce_check  # imports Spark's modules
     from onlyonce.commitlog.incarnations import Declarations
     from onlyonce.context import check_declarations
@@ -140,9 +145,12 @@ def _by_log(pipeline: Pipeline, database: Database | None) -> ByLog:
     except Refused as error:
         known = not resolve.needs_session(error)
         return ByLog(known, [onlyonce_check.no_run(error)] if known else [])
+    if taken:
+        raise taken[0]
     warnings = Declarations(database).renamed(pipeline, load.load())
-    warnings += onlyonce_check.warnings_of_changes(pipeline, changed)
-    return ByLog(len(taken) == len(pipeline.outputs), [*warnings, *taken])
+    new = onlyonce_check.not_begun(database, pipeline, pipeline.name)
+    warnings += onlyonce_check.warnings_of_changes(pipeline, changed, new)
+    return ByLog(False, warnings)
 
 
 @contextmanager

@@ -26,6 +26,15 @@ from onlyonce.database.connect import Transactions, ask, do, do_many, one_transa
 from onlyonce.failpoints import passing
 
 
+def another_target(instance: str, output: str) -> str:
+    """Return the hint for an output whose target an output of another instance has."""
+    return (
+        f"give this output another target. Or, if you no longer need {instance}/{output}: take it out of the "
+        f"declaration, then `onlyonce drop {instance} --output {output} --tables`, which deletes that table and its "
+        "rows"
+    )
+
+
 class Made(NamedTuple):
     """When the table of an output was made, and its id.
 
@@ -56,8 +65,7 @@ class Targets(Transactions):
                 f"output {output} of {instance}: {place.where} belongs to {other.instance}/{other.output}{near}",
                 data="nothing of this output was written; a backfill or vacuum of one would remove the rows of "
                 "the other",
-                hint=f"give this output another target, or end the other one: take {other.output} out of "
-                f"{other.instance}, then onlyonce drop {other.instance} --output {other.output} --tables",
+                hint=another_target(other.instance, other.output),
             )
         do(self.connection, "targets", "release", **asked)
         [found] = ask(self.connection, "targets", "claim", **asked, place=place.text)
@@ -86,9 +94,10 @@ class Targets(Transactions):
         return str(ask(self.connection, "targets", "database")[0].identity)
 
     @one_transaction
-    def of_others(self, instances: list[str]) -> set[str]:
-        """Return the places that outputs of other instances have."""
-        return {row.place for row in ask(self.connection, "targets", "taken", instances=instances)}
+    def of_others(self, instances: list[str]) -> dict[str, tuple[str, str]]:
+        """Return the places that outputs of other instances have, each with its instance and output."""
+        taken = ask(self.connection, "targets", "taken", instances=instances)
+        return {row.place: (row.instance, row.output) for row in taken}
 
     @one_transaction
     def forget(self, instances: list[str], outputs: list[str] | None, kept: list[str]) -> None:

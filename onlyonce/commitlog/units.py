@@ -321,7 +321,7 @@ def url_of(variable: str | None, whose: str = "a sink's", kind: str = "") -> str
     examples = [example for name, (_, _, example) in KINDS.items() if kind in ("", name)]
     if url is None:
         raise Refused(
-            f"the environment variable {variable} of {whose} database is not set",
+            f"the environment variable {variable} of {whose} database {environment.why_missing(variable)}",
             data="nothing was read or written",
             hint=f"set {variable} to the database's URL in the environment of the driver, like {' or '.join(examples)}",
         )

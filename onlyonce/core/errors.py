@@ -306,6 +306,13 @@ def line_in_option(at: str, name: str, option: str, value: str, position: int) -
     return found.lineno
 
 
+def end_of_first(at: str, name: str, option: str) -> str | None:
+    """Return 'file:line' of the end of the first value in an option's tuple; None if no tuple is written there."""
+    found = _options(at, name).get(option)
+    values = found.value.elts if found and isinstance(found.value, ast.Tuple) else []
+    return f"{at.rpartition(':')[0]}:{values[0].end_lineno}" if values else None
+
+
 def _strings(lines: list[str], node: ast.Constant) -> Iterator[tuple[int, str, int]]:
     """Yield the line, the value and the line breaks of each string that a constant is joined of."""
     last = node.end_lineno or node.lineno
@@ -338,3 +345,32 @@ def origin_of_function(function: Callable[..., Any]) -> str | None:
     """Return where a user's function begins."""
     code = getattr(function, "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else None
+
+
+def origin_of_result(function: Callable[..., Any]) -> str | None:
+    """Return the line on which a user's function makes its result: the last call of its only `return`.
+
+    Return where the function begins if it has several, or if its text is not found.
+    """
+    begins = origin_of_function(function)
+    if begins is None:
+        return None
+    file, _, first = begins.rpartition(":")
+    with suppress(SyntaxError):  # the text has changed since it was read
+        for node in ast.walk(ast.parse("".join(linecache.getlines(file)))):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            if int(first) in (node.lineno, *(one.lineno for one in node.decorator_list)):
+                returned = [one.value for one in _own_nodes(node) if isinstance(one, ast.Return) and one.value]
+                if len(returned) == 1:
+                    [value] = returned
+                    return f"{file}:{value.func.end_lineno if isinstance(value, ast.Call) else value.lineno}"
+    return begins
+
+
+def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes inside a function, without those of the functions and classes in it."""
+    for one in ast.iter_child_nodes(node):
+        if not isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            yield one
+            yield from _own_nodes(one)

@@ -34,6 +34,8 @@ _OF_DATA = re.compile(r"SQLSTATE: 22\w{3}")
 """SQLSTATE class 22 of the SQL standard: a value that an expression can't take."""
 _ASKS_FOR_ROWS = "Queries with streaming sources must be executed with writeStream.start"
 """Spark's error for an action, such as `collect()`, on the records of a stream."""
+WAITS = "nothing of it was written; its records stay in the table `events` until the function works"
+"""The meaning of such an error for the data of a run; in a check, nothing was read."""
 FIX = "fix the function; a retry gives the same error"
 
 
@@ -46,7 +48,7 @@ def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: 
     """
     place, text = errors.origin_in_python(error) or at, str(error)
     where = f"{place}: " if place else ""
-    data = "nothing of it was written; its records stay in the table `events` until the function works"
+    data = WAITS
     if unrepeatable := _UNREPEATABLE.search(text):
         return Refused(
             f"{where}{whose} uses {_SEED.sub('()', unrepeatable[1])}, whose value differs at each run",

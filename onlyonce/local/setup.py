@@ -46,7 +46,9 @@ def passwords() -> dict[str, str]:
 def _of_airflow(name: str) -> str:
     if (value := environment.variable(name)) is None:
         raise Refused(
-            f"{name} is not set", data="nothing was read or written", hint="set it as docker-compose.yml does"
+            f"{name} {environment.why_missing(name)}",
+            data="nothing was read or written",
+            hint="set it as docker-compose.yml does",
         )
     return value
 

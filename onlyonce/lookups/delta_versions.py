@@ -47,7 +47,7 @@ MOST_TABLES = 10
 
 
 def _how_to_make(declared: str, path: Location) -> str:
-    """Return the hint for a table that is not there: the tables near its place, and what makes one."""
+    """Return the hint for a table that does not exist: the tables near its place, and what makes one."""
     is_absolute = declared.startswith("/")
     base = path.parent if is_absolute else settings.table_location("")
     found: list[str] = []

@@ -14,7 +14,7 @@ files, but can commit nothing.
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -102,7 +102,7 @@ def _refuse(found: Dropped, asked: Namespace) -> None:
         )
 
 
-def _leaves(found: Dropped, before: list[Left], in_use: set[str], *, tables: bool) -> Iterator[Left]:
+def _leaves(found: Dropped, before: list[Left], in_use: Collection[str], *, tables: bool) -> Iterator[Left]:
     """Yield each place outside the log with what becomes of it, except tables that another pipeline writes to."""
     state = "going" if tables else "left"
     # An output of which the log knows no incarnation has no folder either: the name is wrong, or it is dropped already.

@@ -257,7 +257,7 @@ def made(database: Database, pipeline: Pipeline) -> Plan:
     unknown = _held_up(database, pipeline)
     for last in ran.values():
         found += _changes(pipeline, last, unknown)
-    unknown += check.columns_without_values(pipeline, found)
+    unknown += check.columns_apart(pipeline, found)
     incarnations = Declarations(database).starts(pipeline.name)
     if "receive" in ran:
         new = [root.name for root in pipeline.roots() if root.name not in incarnations]
@@ -347,7 +347,7 @@ def _held_up(database: Database, pipeline: Pipeline) -> list[str]:
         Drops(database).refuse_left(pipeline.name, targets(pipeline, pipeline.name))
     except Refused as error:
         return [check.no_run(error)]
-    return check.taken_tables(database, pipeline)
+    return [f"{one.what}, so no run writes there: {one.hint}" for one in check.taken_tables(database, pipeline)]
 
 
 def _changes(pipeline: Pipeline, last: Ran, unknown: list[str]) -> list[Change]:

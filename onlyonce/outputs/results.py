@@ -172,10 +172,14 @@ def _check_result(output: Output, result: Any, windowed: bool) -> None:
             else "let it return the DataFrame that it makes",
         )
     if windowed and OO_WINDOW not in result.columns:
+        made_at = errors.origin_of_result(declarations.transform(output))
+        has_own = any(field.dataType.simpleString() == _OF_WINDOW for field in result.schema.fields)
         raise Refused(
-            f"{at}output {output.name}: the result of {output.transform} has no column {OO_WINDOW}",
+            f"{f'{made_at}: ' if made_at else ''}output {output.name}: the result of {output.transform} has no column "
+            f"{OO_WINDOW}; it has: {', '.join(result.columns)}",
             data="nothing was written",
-            hint=f"group by {OO_WINDOW} (and your keys), and keep it; it gives window_start and window_end",
+            hint=(f"{OO_WINDOW} takes the place of F.window(…): " if has_own else "")
+            + f"group by {OO_WINDOW} (and your keys), and keep it; it gives window_start and window_end",
         )
     if output.pane_column and output.pane_column.lower() in map(str.lower, result.columns):
         raise Refused(
@@ -184,6 +188,10 @@ def _check_result(output: Output, result: Any, windowed: bool) -> None:
             data="nothing was written",
             hint="give the column another name, or pane_column",
         )
+
+
+_OF_WINDOW = "struct<start:timestamp,end:timestamp>"
+"""The type of a column that Spark's function `window` makes."""
 
 
 def _at(output: Output) -> str:

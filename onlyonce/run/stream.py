@@ -534,7 +534,7 @@ def _with_spark(
             contexts.check_declarations(database, pipeline, instance),
             check.check_pipeline(pipeline, lambda: spark),
         )
-        _warn(pipeline, changed, found.staged)
+        _warn(pipeline, changed, found.staged, check.not_begun(database, pipeline, instance))
         refused = _refused(pipeline, found.wrong)
     bounds = Bounds(asked.start, asked.end)
     context = RunContext(spark, pipeline, instance, asked.run_id, database, asked.max_files, bounds=bounds)
@@ -558,15 +558,15 @@ def _before_spark(pipeline: Pipeline, instance: str, database: Database) -> dict
     refused = _refused(pipeline, found.wrong)
     if found.asked_spark:
         return None
-    _warn(pipeline, changed, found.staged)
+    _warn(pipeline, changed, found.staged, check.not_begun(database, pipeline, instance))
     return refused
 
 
-def _warn(pipeline: Pipeline, changed: list[Change], staged: Collection[str]) -> None:
+def _warn(pipeline: Pipeline, changed: list[Change], staged: Collection[str], new: Collection[str] = ()) -> None:
     """Log what `onlyonce check` warns of too: changes, and values that change in a replay."""
     from onlyonce import check
 
-    for text in (*check.warnings_of_changes(pipeline, changed), *check.changing_values(pipeline, staged)):
+    for text in (*check.warnings_of_changes(pipeline, changed, new), *check.changing_values(pipeline, staged)):
         log.warning(text)
 
 

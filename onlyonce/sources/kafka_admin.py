@@ -215,7 +215,7 @@ def resolved(name: str, value: str) -> str:
     held = environment.variable(variable)
     if held is None:
         raise Refused(
-            f"the environment variable {variable} of the option {name} is not set",
+            f"the environment variable {variable} of the option {name} {environment.why_missing(variable)}",
             data="nothing was read or written",
             hint=f"set {variable} where the driver runs",
         )

@@ -44,7 +44,7 @@ FROM pg_database WHERE datname = current_database()
 
 -- taken --
 -- The places that other instances have.
-SELECT place FROM onlyonce_private.targets WHERE instance <> ALL (:instances)
+SELECT place, instance, output FROM onlyonce_private.targets WHERE instance <> ALL (:instances)
 
 -- forget --
 -- Dropped outputs have no targets; places that still have rows stay reserved.

@@ -333,7 +333,7 @@ def opened_producer(sink: KafkaSink, deliverer: str) -> Iterator[KafkaTarget]:
     connection = environment.variable(sink.connection)
     if connection is None:
         raise Refused(
-            f"the environment variable {sink.connection} of a Kafka sink is not set",
+            f"the environment variable {sink.connection} of a Kafka sink {environment.why_missing(sink.connection)}",
             data=IN_OUTBOX,
             hint=f"set {sink.connection} to the brokers, host:port,…, where `onlyonce deliver` runs",
         )

@@ -244,7 +244,7 @@ def variable(name: str) -> str:
     value = environment.variable(name)
     if value is None:
         raise Refused(
-            f"the environment variable {name} of a Webhook is not set",
+            f"the environment variable {name} of a Webhook {environment.why_missing(name)}",
             data=IN_OUTBOX,
             hint=f"set {name} where `onlyonce deliver` runs",
         )

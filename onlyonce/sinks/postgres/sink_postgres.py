@@ -362,7 +362,8 @@ def frame(pipeline: Pipeline, output: Output, instance: str) -> pd.DataFrame:
     url = frames.reader_url() if output.sink.connection is None else environment.variable(output.sink.connection)
     if not url:
         raise Refused(
-            f"the environment variable {output.sink.connection} is not set",
+            f"the environment variable {output.sink.connection} "
+            f"{environment.why_missing(output.sink.connection or '')}",
             data=frames.NO_ROWS,
             hint="set it to the database's URL",
         )

@@ -334,7 +334,7 @@ def test_check_says_that_no_run_begins(
 
 
 def test_check_says_which_table_is_anothers(lived: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An output of another pipeline has claimed it, so no run writes there. The other outputs can run."""
+    """An output of another pipeline has claimed it, so no run writes there, and no step of `plan` helps."""
     pipeline = declarations.load([Path(SHOP)])["shop"]
     taken = dict(zip([one.name for one in pipeline.outputs], targets(pipeline, "shop"), strict=True))["total"]
     lived.log.rows("DELETE FROM onlyonce_private.targets")
@@ -343,10 +343,13 @@ def test_check_says_which_table_is_anothers(lived: Shop, monkeypatch: pytest.Mon
 
     result = CliRunner().invoke(app, ["check", "shop", "--pipelines", SHOP])
 
-    assert result.stdout.splitlines()[0] == checking.ALL_RIGHT
-    assert "output total: results.total belongs to another pipeline, so no run writes there" in " ".join(
-        (result.stdout + result.stderr).split()
-    )
+    assert result.exit_code == 64
+    [what, _, hint] = result.stderr.splitlines()
+    assert re.fullmatch(r".*/shop\.py:\d+: output total: results\.total belongs to mill/sums", what)
+    assert "if you no longer need mill/sums: " in hint
+    assert "`onlyonce drop mill --output sums --tables`, which deletes that table and its rows" in hint
+    [told] = plan.made(lived.log.database, pipeline).unknown
+    assert "belongs to mill/sums, so no run writes there: give this output another target" in told
 
 
 SHOP_AS = (

@@ -29,7 +29,9 @@ MUTANTS = (
         "option-of-any-type",
         "a declaration takes a value of another type, and fails later with an error of Python's",
         "onlyonce/api/declaration.py",
-        Delete("declaration.checked", "_refuse_other_classes(cls, option, options[option], several=option in several)"),
+        Delete(
+            "declaration.checked", "_refuse_other_classes(self, option, options[option], several=option in several)"
+        ),
         tests=(TYPES + "test_value_of_another_type_is_refused_by_its_option",),
     ),
     Mutant(
@@ -38,6 +40,27 @@ MUTANTS = (
         "onlyonce/api/declaration.py",
         Never("import_path", '"<lambda>" in name'),
         tests=(TYPES + "test_function_that_spark_can_not_import_is_refused",),
+    ),
+    Mutant(
+        "missing-comma-as-a-type",
+        "two columns that Python has joined are taken for an unknown type",
+        "onlyonce/api/ddl.py",
+        Delete("_check", "_refuse_joined(column, found)"),
+        tests=("tests/unit/declare/test_declare.py::test_what_cannot_work_is_refused_with_the_way_out",),
+    ),
+    Mutant(
+        "empty-variable-as-not-set",
+        "an environment variable that came out empty is said not to be set",
+        "onlyonce/environment.py",
+        Never("why_missing", "name in os.environ"),
+        tests=("tests/unit/check/test_check.py::test_check_warns_of_what_a_delivery_would_lack",),
+    ),
+    Mutant(
+        "result-at-the-function",
+        "an error of a function's result names where the function begins, not the line that makes the result",
+        "onlyonce/core/errors.py",
+        Never("origin_of_result", "len(returned) == 1"),
+        tests=("tests/unit/model/test_model_errors.py::test_line_of_a_result_is_that_of_the_last_call_of_the_return",),
     ),
     Mutant(
         "error-at-the-declaration",

@@ -23,6 +23,20 @@ MUTANTS = (
         tests=("tests/unit/check/test_check.py::test_sink_without_its_package_is_found_without_spark",),
     ),
     Mutant(
+        "registry-client-missed-before-spark",
+        "a missing client of the schema registry is found when the first message is read",
+        "onlyonce/check.py",
+        Delete("check_pipeline", "check_registry_client(pipeline)"),
+        tests=("tests/unit/check/test_check.py::test_missing_client_of_a_schema_registry_is_refused_before_spark",),
+    ),
+    Mutant(
+        "first-run-changes-a-table-silently",
+        "a first run adds columns to an existing table without a word",
+        "onlyonce/check.py",
+        Replace("columns_apart", "{*new}", "set()"),
+        tests=("tests/unit/check/test_check.py::test_columns_that_a_changed_function_gives_no_more_are_named",),
+    ),
+    Mutant(
         "run-silent-about-invalid",
         "a run does not say that records are in no result",
         "onlyonce/run/stream.py",

@@ -81,6 +81,11 @@ MISTAKES: dict[str, Mistake] = {
     "missing window": Mistake(
         '        window=Fixed(timedelta(minutes=1)),\n        sink=Delta(write="upsert", keys=("shop", "window_start"))', "        sink=Delta()",
         f"{T}:10", "asks for the column 'oo_window'", "choose one of: "),
+    "no window in the result": Mistake(
+        '"oo_window", "shop"', '"shop"', f"{T}:10", "has no column oo_window; it has: shop, cents", "group by oo_window (and your keys)"),
+    "a window of their own": Mistake(
+        '"oo_window", "shop"', 'F.window("at", "1 minute")', f"{T}:10", "it has: window, cents",
+        "oo_window takes the place of F.window(…): group by oo_window"),
     "non-deterministic aggregate": Mistake(
         'F.sum("cents")', "F.max(F.rand())", f"{T}:10", "uses max(rand()), whose value differs at each run", "(stable_input)"),
     "wrong sink keys": Mistake('("shop", "win', '("shopp", "win', f"{D}:11", "the key 'shopp' is not a column", "did you mean 'shop'?"),
@@ -135,6 +140,7 @@ def test_a_mistake_is_told_at_its_line_before_data_is_touched(
     assert what.startswith(f"{file.parent}/{mistake.place.replace(T, f'{module}.py')}:"), what
     assert mistake.what in what
     assert data.startswith("  data: nothing")
+    assert "until the function works" not in data, "nothing was read so far"
     assert hint.startswith("  next: ")
     assert mistake.hint in hint
     assert not list((settings.data_dir("shop") / "events").rglob("*.parquet"))

@@ -155,7 +155,7 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a missing result": (lambda rows: {"sales": ROWS["good"](rows)}, "output odd: .* gives no result of this name"),
     "no frame": (lambda rows: {"sales": ROWS["good"](rows), "odd": 1}, "gave int, not a DataFrame"),
     "no window": (
-        lambda rows: {"sales": ROWS["good"](rows), "odd": ROWS["without"](rows)}, "has no column oo_window"),
+        lambda rows: {"sales": ROWS["good"](rows), "odd": ROWS["without"](rows)}, "has no column oo_window; it has: id"),
     "a sum beside records": (
         lambda rows: {"sales": ROWS["summed"](rows), "odd": ROWS["good"](rows)}, "gives 'odd' record by record and 'sales' by aggregation"),
     "by chance": (

@@ -18,6 +18,7 @@ from structlog.testing import capture_logs
 
 from onlyonce import check
 from onlyonce.api import ddl
+from onlyonce.api.messages import Avro
 from onlyonce.api.pipeline import (
     Delta,
     Files,
@@ -79,6 +80,25 @@ def test_keys_are_columns_of_the_rows() -> None:
     with pytest.raises(Refused, match="key 'shop'") as refused:
         check.check_keys(OUTPUT, ["shops", "n"])
     assert "did you mean 'shops'?" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("key", "columns", "hint"),
+    [
+        ("shop", ["window_start", "n"], "group by shop in the function too (it is a column of the records); or choose one of: window_start"),
+        ("shop", ["id", "n"], "let the function keep shop (it is a column of the records); or choose one of: id, n"),
+        ("zzz", ["window_start", "id", "n"], "choose one of: window_start, id"),
+        ("m", ["window_start", "id", "mm"], "did you mean 'mm'? choose one of: window_start, id, mm"),
+    ],
+)  # fmt: skip
+def test_key_that_is_no_column_is_answered_with_what_can_be_one(key: str, columns: list[str], hint: str) -> None:
+    """With a window that is what the rows are grouped by, and no sum."""
+    output = replace(OUTPUT, sink=Delta(write="upsert", keys=key))
+
+    with pytest.raises(Refused) as refused:
+        check.check_keys(output, columns, ["id", "shop"])
+
+    assert refused.value.hint == hint
 
 
 def test_an_error_of_rows_is_told_at_the_users_line() -> None:
@@ -281,13 +301,15 @@ def test_check_names_the_calls_of_a_clock_in_functions(tmp_path: Path, monkeypat
 
 
 def test_columns_that_a_changed_function_gives_no_more_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only if the function has changed since the last run: a table may have columns of its owner."""
+    """And columns that a run will add. Only if the function has changed since the last run, or before the first one: a
+    table may have columns of its owner.
+    """
     kept = check.Kept({"all": StructType([StructField("shop", StringType())]).jsonValue()}, {})
     there = SimpleNamespace(types_there=lambda *_: ({"shop": "string"}, {"Shop": "string", "sum": "bigint"}, "a.b"))
     monkeypatch.setattr(check, "key_of_check", lambda _: "key")
     monkeypatch.setattr(check, "kept_check", lambda *_: kept)
     monkeypatch.setattr(check, "implementation", lambda _: there)
-    monkeypatch.setattr(check, "_at", lambda _: "f.py:1: ")
+    monkeypatch.setattr(check, "_at", lambda output: "f.py:1: " if output.functions else "")
     shop = Pipeline(
         name="p", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at", outputs=OUTPUT
     )
@@ -297,6 +319,18 @@ def test_columns_that_a_changed_function_gives_no_more_are_named(monkeypatch: py
         "f.py:1: output all: m:f does not give sum, which a.b has: new rows have no value there (null)"
     ]
     assert check.warnings_of_changes(shop, [replace(function, part="late of output all")]) == []
+    there.types_there = lambda *_: ({"shop": "string", "n": "bigint"}, {"shop": "string", "sum": "bigint"}, "a.b")
+    assert check.warnings_of_changes(shop, [], ["receive", "all"]) == [
+        "f.py:1: output all: a.b has no column n, which m:f gives: a run adds it, and earlier rows have no value there "
+        "(null)",
+        "f.py:1: output all: m:f does not give sum, which a.b has: new rows have no value there (null)",
+    ]
+    made = replace(OUTPUT, name="made", transform="", from_output="all", sink=Delta())
+    kept.schemas["made"] = kept.schemas["all"]
+    found = check.warnings_of_changes(replace(shop, outputs=(OUTPUT, made)), [], ["all"])
+    assert "f.py:1: output made: m:f does not give sum, which a.b has: new rows have no value there (null)" in found
+    there.types_there = lambda *_: None
+    assert check.warnings_of_changes(shop, [], ["all"]) == []
 
 
 def test_check_names_outputs_that_leave_out_how_long_a_window_waits() -> None:
@@ -342,13 +376,40 @@ def test_check_warns_of_what_a_delivery_would_lack(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("MINE_BROKERS", raising=False)
     monkeypatch.setattr(check, "find_spec", lambda _: None)
 
-    unset, missing = check.undeliverable(made)
+    [(name, [unset, missing])] = check.undeliverable(made).items()
 
+    assert name == "sent"
     assert "output sent: the variable MINE_BROKERS is not set: its rows wait in the outbox" in unset
     assert "confluent_kafka is not installed (pip install 'onlyonce-pipelines[kafka]')" in missing
-    monkeypatch.setenv("MINE_BROKERS", "here:9092")
     monkeypatch.setattr(check, "find_spec", lambda _: object())
-    assert check.undeliverable(made) == []
+    monkeypatch.setenv("MINE_BROKERS", "")
+    assert "the variable MINE_BROKERS is set, but empty: its rows" in check.undeliverable(made)["sent"][0]
+    monkeypatch.setenv("MINE_BROKERS", "here:9092")
+    assert check.undeliverable(made) == {}
+
+
+@pytest.mark.parametrize("missing", [None, "confluent_kafka", "authlib"])
+def test_missing_client_of_a_schema_registry_is_refused_before_spark(
+    monkeypatch: pytest.MonkeyPatch, missing: str | None
+) -> None:
+    """With the extra of a registry, which brings more than that of Kafka. Plain messages need neither."""
+    options: dict[str, Any] = {"record_id": "id", "event_time": "at", "outputs": (OUTPUT,)}
+    source = Kafka(topic="t", servers="h:9092", value=Avro(registry="http://r:8081"))
+    made = Pipeline(name="p", source=source, schema="id string, at timestamp, schema_id int", **options)
+    plain = Pipeline(name="p", source=Kafka(topic="t", servers="h:9092"), schema="id string, at timestamp", **options)
+
+    def importing(_: str) -> None:
+        raise ModuleNotFoundError(name=missing)
+
+    if missing:
+        monkeypatch.setattr(check, "import_module", importing)
+
+    for pipeline, lacks in ((made, missing is not None), (plain, False)):
+        with pytest.raises(Refused) as refused:  # the function of OUTPUT does not exist
+            check.check_pipeline(pipeline, None)
+        what = "pipeline p: the package confluent_kafka.schema_registry is not installed here"
+        assert (what in refused.value.what) == lacks
+        assert (refused.value.hint == "pip install 'onlyonce-pipelines[registry]'") == lacks
 
 
 def test_lookup_without_its_variable_is_found_without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,6 +425,8 @@ def test_lookup_without_its_variable_is_found_without_spark(monkeypatch: pytest.
     assert output == "named"
     assert isinstance(error, Refused)
     assert error.what.endswith("the environment variable MINE_DATABASE of the lookup shops's database is not set")
+    monkeypatch.setenv("MINE_DATABASE", "")
+    assert str(check.lacking_here(made)["named"]).splitlines()[0].endswith("database is set, but empty")
 
 
 @pytest.mark.parametrize(

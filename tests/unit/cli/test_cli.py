@@ -883,6 +883,7 @@ def test_check_warns_of_changes_that_mix_results(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(checking, "log_if_there", lambda _: nullcontext(object()))
     monkeypatch.setattr("onlyonce.context.check_declarations", lambda *_: [change])
     monkeypatch.setattr("onlyonce.check.taken_tables", lambda *_: [])
+    monkeypatch.setattr("onlyonce.check.not_begun", lambda *_: set())
     monkeypatch.setattr("onlyonce.commitlog.incarnations.Declarations.renamed", lambda *_: [])
 
     result = CliRunner().invoke(app, ["check", "shop", "--pipelines", "tests/support/shop.py"])
@@ -891,6 +892,18 @@ def test_check_warns_of_changes_that_mix_results(monkeypatch: pytest.MonkeyPatch
     assert "target of shop has changed: the new target gets windows from now on. `onlyonce plan shop`" in " ".join(
         (result.stdout + result.stderr).split()
     )
+
+
+def test_check_says_first_that_rows_cannot_be_sent_from_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "checked", lambda *_: {"shop": Checked(asked_spark=False, wrong={}, staged={})})
+    monkeypatch.setattr(checking, "log_if_there", lambda _: nullcontext(None))
+    monkeypatch.setattr("onlyonce.check.undeliverable", lambda _: {"sent": ["a variable is not set"]})
+
+    result = CliRunner().invoke(app, ["check", "shop", "--pipelines", "tests/support/shop.py"])
+
+    first = "what is declared is right, but the rows of shop/sent can't be sent from here"
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, first)
+    assert "! a variable is not set" in result.stdout + result.stderr
 
 
 def test_inbox_of_a_source_that_is_not_declared_is_refused() -> None:

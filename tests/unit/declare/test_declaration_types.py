@@ -30,6 +30,7 @@ from onlyonce import (
     Session,
     Sliding,
 )
+from onlyonce.api import declaration
 from onlyonce.api.declaration import call_of
 from tests.support import shop_transforms
 
@@ -134,6 +135,13 @@ MEANT: dict[str, tuple[dict[str, Any], str, str]] = {
         "for example lookups=Lookup(name=…, table=…)",
     ),
 }
+
+
+def test_each_option_of_another_library_means_an_option_of_a_declaration() -> None:
+    known = {name for options in declaration.OPTIONS.values() for name in options}
+
+    assert {one for ours in declaration.OTHER_OPTIONS.values() for one in ours} <= known
+    assert not set(declaration.NO_OPTIONS) & (known | set(declaration.OTHER_OPTIONS))
 
 
 @pytest.mark.parametrize("given, what, hint", MEANT.values(), ids=MEANT)

@@ -90,12 +90,23 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "an unknown option of Postgres": (
         lambda: postgres(table="a.b", tabel="c.d"), "Postgres: unknown option 'tabel'", "did you mean 'table'?"),
     "an option of another library": (lambda: files(sep=";"), "Files: unknown option 'sep'", "did you mean 'delimiter'?"),
+    "Spark's mode of a sink": (lambda: postgres(mode="append"), "Postgres: unknown option 'mode'", "did you mean 'write'?"),
+    "Spark's mode of an output": (lambda: output(outputMode="update"), "Output: unknown option", "did you mean 'panes'?"),
+    "a primary key": (lambda: pipeline(primary_key="id"), "Pipeline: unknown option 'primary_key'", "did you mean 'record_id'?"),
+    "a primary key of a sink": (lambda: delta(primary_key="id"), "Delta: unknown option", "did you mean 'keys'?"),
+    "a watermark of a pipeline": (
+        lambda: pipeline(watermark=1), "Pipeline: unknown option 'watermark'", "'watermark_delay' is an option of Output: give"),
+    "an output's option of a pipeline": (lambda: pipeline(window=HOUR), "Pipeline: unknown option", "'window' is an option of Output: give"),
+    "a misspelt option of another class": (lambda: pipeline(watermark_dely=1), "Pipeline: unknown option", "'watermark_delay' is an option of Output: give"),
+    "keys of an output": (lambda: output(keys="id"), "Output: unknown option", "'keys' is an option of CustomSink, Delta, FileSink, Iceberg and others: give"),
+    "a trigger": (lambda: pipeline(trigger=1), "Pipeline: unknown option", "leave it out: `onlyonce run`"),
+    "a checkpoint": (lambda: output(checkpointLocation="a"), "Output: unknown option", "leave it out: the checkpoints are in"),
     "an unknown option like nothing": (lambda: delta(zzz=1), "Delta: unknown option 'zzz'", "choose one of: path, write, keys"),
     "a missing option": (lambda: postgres(), "Postgres lacks `table`", "add table='results.per_hour'"),
     "a missing option of a pipeline": (lambda: bare_pipeline(name="shop"), "Pipeline 'shop' lacks `schema` and .*`outputs`", "add schema='id string"),
     "an unknown write": (lambda: delta(write="upset", keys=("a",)), "Delta: write='upset'", "did you mean 'upsert'?"),
     "increment into Delta": (
-        lambda: delta(write="increment", keys=("a",)), "Delta: write='increment'", "choose one of: append, upsert"),
+        lambda: delta(write="increment", keys=("a",)), "Delta: write='increment'", "choose one of: 'append', 'upsert'"),
     "an unknown write of Postgres": (lambda: postgres(table="a.b", write="add"), "Postgres: write='add'", "increment"),
     "an upsert without keys": (lambda: Delta(write="upsert"), "write='upsert' with keys=", "identify a row of the table"),
     "an increment without keys": (
@@ -138,7 +149,8 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
         lambda: output(watermark_delay=timedelta(microseconds=1500)), "parts of a millisecond", "round it"),
     "watermark_delay without a window": (
         lambda: output(window=None, watermark_delay=timedelta(1)), "watermark_delay without a window", "nothing is late"),
-    "unknown panes": (lambda: output(panes="late"), "panes 'late'", "'on_time', 'at_close', 'early'"),
+    "unknown panes": (lambda: output(panes="late"), "panes='late' is not a value", "choose one of: 'on_time', 'at_close', 'early', AfterRecords"),
+    "unknown late": (lambda: output(late="drop"), "late='drop' is not a value", "choose one of: 'keep', 'backfill', AfterRecords(…), AfterTime(…), or both"),
     "early panes that are appended": (
         lambda: output(panes="early"), "early panes give the same window again", "write='upsert'"),
     "early panes that are added up": (
@@ -146,6 +158,13 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "early panes of sessions": (
         lambda: output(panes="early", sink=Delta(write="upsert", keys="shop"), window=Session(timedelta(1))), "early panes of sessions", "window_start"),
     "no outputs": (lambda: pipeline(outputs=()), "no outputs", "at least one Output"),
+    "two columns without a comma": (
+        lambda: pipeline(schema="id string, at timestampcents long"),
+        "pipeline shop: a comma is missing between 'at timestamp' and 'cents long'", "put a comma behind 'at timestamp': at the end"),
+    "two columns without a comma, the second nested": (
+        lambda: pipeline(schema="id string, at Timestamp_NTZitems array<string>"),
+        "between 'at Timestamp_NTZ' and 'items array<string>'", "put a comma behind"),
+    "a type that begins as another": (lambda: pipeline(schema="id string, at datetimes"), "has the type 'datetimes'", "did you mean"),
     "an unknown mode": (
         lambda: pipeline(mode="at_least_one"), "pipeline shop: mode='at_least_one'", "did you mean 'at_least_once'?"),
     "a mode that is no word": (lambda: pipeline(mode=None), r"Pipeline\(mode=None\): must be 'exactly_once' or 'at_least_once'", "give mode as"),

@@ -50,6 +50,7 @@ def test_what_cannot_work_is_refused_when_it_is_declared(make: Callable[[], Any]
     with pytest.raises(Refused) as told:
         make()
     assert said in told.value.what
+    assert "gets the id of" not in said or "schema_id= of Avro gives it another name" in str(told.value.hint)
     assert "me:secret" not in str(told.value)
 
 

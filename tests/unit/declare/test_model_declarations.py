@@ -136,6 +136,8 @@ SCHEMAS = {
     "an expression": ('"id string, " + f"at date_time"', 7),
     "an umlaut before": ('"id string, größe long, " "at date_time"', 7),
     "a name twice": ('"id string, at timestamp, "\n            "ID string"', 8),
+    "a comma missing between two": ('"id string, "\n            "at timestamp"\n            "cents long"', 8),
+    "a comma too many": ('("id string, "\n            "shop string, ",\n            "at timestamp")', 8),
     "a name that no table has": ('"id string, at timestamp, "\n            "`x y` string"', 8),
 }
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,3 +78,25 @@ def test_a_report_is_plain_values_all_through() -> None:
         "tables": {"x": [{"b": 2}]},
         "warnings": ["w"],
     }
+
+
+RESULTS = {
+    "one line": ("def f(rows):\n    return rows.select('a')\n", 2),
+    "its last call": ("def f(rows):\n    return (\n        rows.select('a')\n        .agg('b')\n    )\n", 4),
+    "a name": ("def f(rows):\n    made = rows.agg('b')\n    return made\n", 3),
+    "a decorated function": ("@plain\ndef f(rows):\n    return rows.agg('b')\n", 3),
+    "a function inside": ("def f(rows):\n    def g():\n        return 1\n    return rows.agg('b')\n", 4),
+    "several": ("def f(rows):\n    if rows:\n        return 1\n    return 2\n", 1),
+    "none": ("def f(rows):\n    rows.agg('b')\n", 1),
+}
+
+
+@pytest.mark.parametrize("text, line", RESULTS.values(), ids=RESULTS)
+def test_line_of_a_result_is_that_of_the_last_call_of_the_return(tmp_path: Path, text: str, line: int) -> None:
+    file = tmp_path / "functions.py"
+    file.write_text(text)
+    names: dict[str, Any] = {"plain": lambda function: function}
+    exec(compile(text, str(file), "exec"), names)
+
+    assert errors.origin_of_result(names["f"]) == f"{file}:{line}"
+    assert errors.origin_of_result(len) is None

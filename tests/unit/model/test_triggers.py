@@ -173,7 +173,7 @@ WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
     "no window to close": (lambda: output(panes="at_close", window=None), "has no window", "Fixed"),
     "a join at its close": (
         lambda: Output(name="j", join=Join(left=f"{__name__}:output", right=f"{__name__}:pipeline", on="id", within=MINUTE), panes="at_close", sink=Delta()), "gives rows as records come", "leave panes out"),
-    "a word": (lambda: output(panes="after"), "panes 'after'", "AfterRecords"),
+    "a word": (lambda: output(panes="after"), "panes='after' is not a value", "AfterRecords"),
     "one made from it": (
         lambda: pipeline(output(), Output(name="made", transform="m:f", from_output="sums", sink=Delta())), "early panes change", "on_time"),
 }  # fmt: skip
