@@ -484,8 +484,13 @@ def _not_in(known: Iterable[str], names: Iterable[str]) -> list[str]:
 
 
 def not_begun(database: Database, pipeline: Pipeline, instance: str) -> set[str]:
-    """Return the queries of a pipeline that have not begun: their next run is the first."""
-    return {*pipeline.queries()} - Declarations(database).starts(instance).keys()
+    """Return the queries of a pipeline that have not begun: their next run is the first.
+
+    Return none for a bounded run, which has tables of its own.
+    """
+    return (
+        set() if instance != pipeline.name else {*pipeline.queries()} - Declarations(database).starts(instance).keys()
+    )
 
 
 def no_run(error: Refused) -> str:
