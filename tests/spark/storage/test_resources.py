@@ -17,6 +17,7 @@ import pytest
 
 from onlyonce import settings
 from onlyonce.core.errors import Retryable
+from onlyonce.database import statements
 from tests.fault.test_kills import put_all
 from tests.support import shop_oracle
 from tests.support.bad_input import record
@@ -127,6 +128,7 @@ def test_a_full_disk_is_one_error_and_a_rerun_completes(
 ) -> None:
     """The run ends with an error that says so; with space the same command gives the result of no full disk."""
     where, module, point = FULL[full]
+    statements.make_home()  # a home with folders and without its format is refused
     folder = small_disk(where())
     platform.give(monkeypatch, ONLYONCE_IN_DRIVER_BYTES="0" if full == "blocks" else str(1 << 22))
     put_all(platform, FILES)
