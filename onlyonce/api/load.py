@@ -622,3 +622,15 @@ def _source(function: Callable[..., Any]) -> str:
         return inspect.getsource(function)
     except (OSError, TypeError):
         return f"{function.__module__}.{function.__qualname__}"
+
+
+UNREADABLE = (OSError, TypeError, SyntaxError, UnicodeDecodeError)
+"""Raised for a function whose module has no text, or one that Python can't read."""
+
+
+def text_of(named: Callable[..., Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield the file of a user's function, the text of its module, and its name there."""
+    plain = inspect.unwrap(named)
+    file = inspect.getsourcefile(plain)
+    if file and errors.is_users(file):
+        yield file, Path(file).read_text(), plain.__qualname__

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from onlyonce import console, logs, settings
+from onlyonce import check_warnings, console, logs, settings
 from onlyonce.api import load, resolve
 from onlyonce.api.pipeline import Pipeline
 from onlyonce.asked import comma_list
@@ -92,12 +92,12 @@ def check(
         warning
         for one in chosen
         for warning in (
-            *onlyonce_check.missing_inboxes(one),
+            *check_warnings.missing_inboxes(one),
             *(line for lines in unsent[one.name].values() for line in lines),
-            *onlyonce_check.doubtful_event_times(one),
-            *onlyonce_check.without_delay(one),
-            *onlyonce_check.names_in_quotes(one),
-            *onlyonce_check.changing_values(one, found[one.name].staged),
+            *check_warnings.doubtful_event_times(one),
+            *check_warnings.without_delay(one),
+            *check_warnings.names_in_quotes(one),
+            *check_warnings.changing_values(one, found[one.name].staged),
             *by_log[one.name].warnings,
         )
     ]
@@ -108,7 +108,7 @@ def check(
     facts: dict[str, Any] = {"pipelines": len(rows)}
     if by_place := [one.name for one in chosen if one.by_position]:
         facts["identified by place"] = f"{', '.join(by_place)} (record_id=(): a second copy of a record is kept too)"
-    if brokers := sorted({broker for one in chosen for broker in onlyonce_check.unasked_brokers(one)}):
+    if brokers := sorted({broker for one in chosen for broker in check_warnings.unasked_brokers(one)}):
         facts["not asked"] = f"{', '.join(brokers)} (onlyonce lag does)"
     held_up = ", ".join(name for name, said in by_log.items() if said.refuses)
     waiting = ", ".join(f"{name}/{output}" for name, outputs in unsent.items() for output in outputs)

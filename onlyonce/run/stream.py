@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import structlog
 
-from onlyonce import logs, settings
+from onlyonce import check_warnings, logs, settings
 from onlyonce.api import load as declarations
 from onlyonce.api import resolve
 from onlyonce.api.declaration import declared_at
@@ -253,10 +253,8 @@ def main(argv: list[str]) -> Report:
         return _dry_run(pipeline, asked)
     claims.claim(settings.data_root(), str(Authorities(database).identity()))
     if not asked.bounded and not Declarations(database).starts(pipeline.name):
-        from onlyonce import check
-
         renamed = Declarations(database).renamed(pipeline, declarations.load(asked.pipelines))
-        for text in (*renamed, *check.without_delay(pipeline)):
+        for text in (*renamed, *check_warnings.without_delay(pipeline)):
             log.warning(text)
     instance = _instance(database, pipeline, asked.bounded)
     Incarnations(database).add_instance(instance, pipeline.name)
@@ -566,7 +564,7 @@ def _warn(pipeline: Pipeline, changed: list[Change], staged: Collection[str], ne
     """Log what `onlyonce check` warns of too: changes, and values that change in a replay."""
     from onlyonce import check
 
-    for text in (*check.warnings_of_changes(pipeline, changed, new), *check.changing_values(pipeline, staged)):
+    for text in (*check.warnings_of_changes(pipeline, changed, new), *check_warnings.changing_values(pipeline, staged)):
         log.warning(text)
 
 

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
 from structlog.testing import capture_logs
 
-from onlyonce import check
+from onlyonce import check, check_warnings
 from onlyonce.api import ddl
 from onlyonce.api.messages import Avro
 from onlyonce.api.pipeline import (
@@ -204,12 +204,12 @@ def test_check_warns_of_an_inbox_that_is_not_there(tmp_path: Path) -> None:
         event_time="at", outputs=OUTPUT,
     )  # fmt: skip
 
-    [warning] = check.missing_inboxes(shop)
+    [warning] = check_warnings.missing_inboxes(shop)
 
     assert f"the inbox of p, {tmp_path}/inbx, is not a folder here" in warning
     assert f"mkdir -p {tmp_path}/inbx" in warning
-    assert check.missing_inboxes(replace(shop, source=Files(inbox=str(tmp_path)))) == []
-    assert check.missing_inboxes(replace(shop, source=Files())) == []
+    assert check_warnings.missing_inboxes(replace(shop, source=Files(inbox=str(tmp_path)))) == []
+    assert check_warnings.missing_inboxes(replace(shop, source=Files())) == []
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_check_warns_of_an_event_time_that_may_be_none(source: Any, kind: str, t
         name="p", source=source, schema=f"id string, at {kind}", record_id="id", event_time="at", outputs=OUTPUT
     )
 
-    found = check.doubtful_event_times(shop)
+    found = check_warnings.doubtful_event_times(shop)
 
     assert len(found) == (told is not None)
     for warning in found:
@@ -245,8 +245,8 @@ def test_check_says_which_brokers_it_does_not_ask() -> None:
         name="p", source=kafka, schema="id string, at timestamp", record_id="id", event_time="at", outputs=OUTPUT
     )
 
-    assert check.unasked_brokers(shop) == ["Kafka at here:9092"]
-    assert check.unasked_brokers(replace(shop, source=Files())) == []
+    assert check_warnings.unasked_brokers(shop) == ["Kafka at here:9092"]
+    assert check_warnings.unasked_brokers(replace(shop, source=Files())) == []
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_check_shows_a_name_that_sql_takes_only_in_quotes(sink: Any, written: st
         outputs=Output(name="o", transform="m:f", sink=sink),
     )  # fmt: skip
 
-    found = check.names_in_quotes(shop)
+    found = check_warnings.names_in_quotes(shop)
 
     assert [f"queries as {written}, or" in line for line in found] == ([True] if written else [])
 
@@ -286,18 +286,21 @@ def test_check_names_the_calls_of_a_clock_in_functions(tmp_path: Path, monkeypat
         name="p", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at", outputs=output
     )
 
-    [line] = check.changing_values(shop, [])
+    [line] = check_warnings.changing_values(shop, [])
 
     assert line.startswith(f"{tmp_path / 'with_a_clock.py'}:5: output all: datetime.now() gives the time")
     assert "oo_ingestion_time; or declare stable_input=True" in line
     with capture_logs() as logged:
         stream._warn(shop, [], [])  # a run
     assert [one["event"] for one in logged] == [line]
-    assert check.changing_values(shop, ["all"]) == []
-    [line] = check.changing_values(replace(shop, outputs=replace(output, reject="with_a_clock:f")), ["all"])
+    assert check_warnings.changing_values(shop, ["all"]) == []
+    [line] = check_warnings.changing_values(replace(shop, outputs=replace(output, reject="with_a_clock:f")), ["all"])
     assert line.endswith("or oo_ingestion_time")
-    assert check.changing_values(replace(shop, outputs=replace(output, stable_input=True)), []) == []
-    assert check.changing_values(replace(shop, mode="at_least_once", outputs=replace(output, sink=Delta())), []) == []
+    assert check_warnings.changing_values(replace(shop, outputs=replace(output, stable_input=True)), []) == []
+    assert (
+        check_warnings.changing_values(replace(shop, mode="at_least_once", outputs=replace(output, sink=Delta())), [])
+        == []
+    )
 
 
 def test_columns_that_a_changed_function_gives_no_more_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,7 +341,7 @@ def test_check_names_outputs_that_leave_out_how_long_a_window_waits() -> None:
 
     def told(**options: Any) -> list[str]:
         output = Output(name="o", transform="m:f", sink=Delta(), **options)
-        return check.without_delay(
+        return check_warnings.without_delay(
             Pipeline(
                 name="p", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at",
                 outputs=output,
