@@ -33,9 +33,11 @@ from onlyonce.api.pipeline import (
     Stateful,
     Webhook,
 )
+from onlyonce.api.sinks import Sink
+from onlyonce.api.sources import Source
 from onlyonce.core.errors import InvariantBroken, OnlyonceError, Refused, Retryable, Superseded
 from onlyonce.core.triggers import AfterRecords, AfterTime
-from onlyonce.core.windows import Fixed, Session, Sliding
+from onlyonce.core.windows import Fixed, Session, Sliding, Window
 
 if TYPE_CHECKING:
     from onlyonce.notebook import open as open  # not in __all__: a star import must leave Python's own alone
@@ -73,10 +75,13 @@ __all__ = [
     "Refused",
     "Retryable",
     "Session",
+    "Sink",
     "Sliding",
+    "Source",
     "Stateful",
     "Superseded",
     "Webhook",
+    "Window",
 ]
 
 
@@ -84,3 +89,7 @@ def __getattr__(name: str) -> Any:
     if name != "open":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return import_module("onlyonce.notebook").open
+
+
+def __dir__() -> list[str]:
+    return [*globals(), "open"]

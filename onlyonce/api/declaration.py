@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, wraps
 from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -153,6 +153,7 @@ def declaration(cls: type[T]) -> type[T]:
     required = [f.name for f in fields(made) if f.init and f.default is MISSING and f.default_factory is MISSING]
     plain: Callable[..., None] = made.__init__
 
+    @wraps(plain)  # so that an editor shows the options
     def checked(self: Any, *unnamed: Any, **options: Any) -> None:
         if unnamed:
             raise Refused(

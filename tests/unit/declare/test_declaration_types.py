@@ -77,9 +77,24 @@ def test_what_is_wrong_is_wrong_for_type_checkers_too() -> None:
 DECLARED = [
     found
     for found in (getattr(onlyonce, name) for name in onlyonce.__all__)
-    if inspect.isclass(found) and "checked" in found.__init__.__qualname__
+    if inspect.isclass(found) and found.__name__ in declaration.OPTIONS
 ]
 """The classes of declarations whose options have names."""
+
+
+@pytest.mark.parametrize("declared", DECLARED)
+def test_an_editor_sees_the_options(declared: type) -> None:
+    """By their names, as keywords, with their defaults."""
+    parameters = inspect.signature(declared).parameters.values()
+    assert [one.name for one in parameters] == [field.name for field in fields(declared) if field.init]
+    assert {one.kind for one in parameters} == {inspect.Parameter.KEYWORD_ONLY}
+
+
+def test_types_for_annotations_and_open_are_named_by_the_package() -> None:
+    """An editor completes `onlyonce.open`; a star import leaves Python's own."""
+    assert {"Sink", "Source", "Window"} <= {*onlyonce.__all__}
+    assert "open" in dir(onlyonce)
+    assert "open" not in onlyonce.__all__
 
 
 @pytest.mark.parametrize("declared", DECLARED)
