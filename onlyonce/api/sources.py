@@ -115,9 +115,7 @@ class Growing(DeclaredSource):
 
     def check(self, pipeline: str, record_id: tuple[str, ...], columns: list[str]) -> None:
         """Raise Refused for declared columns (in DDL) that the format can't hold. Any of them may be the record id."""
-        nested = [column.strip() for column in columns if "<" in column]
-        if nested and self.format == "csv":
-            raise Refused(f"pipeline {pipeline}: CSV has no nested columns: {nested[0]}", hint="declare it as a string")
+        _refuse_nested_csv(self.format, pipeline, columns)
 
 
 @declaration
@@ -388,9 +386,7 @@ class Files(DeclaredSource):
 
     def check(self, pipeline: str, record_id: tuple[str, ...], columns: list[str]) -> None:
         """Raise Refused for declared columns (in DDL) that the format can't hold. Any of them may be the record id."""
-        nested = [column.strip() for column in columns if "<" in column]
-        if nested and self.format == "csv":
-            raise Refused(f"pipeline {pipeline}: CSV has no nested columns: {nested[0]}", hint="declare it as a string")
+        _refuse_nested_csv(self.format, pipeline, columns)
 
     def layout(self) -> str:
         """Return how a file is cut into records and columns, in words."""
@@ -519,6 +515,12 @@ def _check_csv_options(source: Files | Growing) -> None:
                 if name == "delimiter"
                 else "only CSV is read in another encoding than UTF-8",
             )
+
+
+def _refuse_nested_csv(format: str, pipeline: str, columns: list[str]) -> None:
+    nested = [column.strip() for column in columns if "<" in column]
+    if nested and format == "csv":
+        raise Refused(f"pipeline {pipeline}: CSV has no nested columns: {nested[0]}", hint="declare it as a string")
 
 
 def _csv_words(source: Files | Growing) -> str:

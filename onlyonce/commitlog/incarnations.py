@@ -271,7 +271,7 @@ class Declarations(Transactions):
         """
         found = self._changes(incarnation, now)
         lost = self.invalid_lost(now.instance) if changes.needing_a_name(found) else None
-        changes.check_goes_on(now.query, incarnation.incarnation, found, invalid_lost=lost)
+        changes.check_goes_on(incarnation.incarnation, found, invalid_lost=lost)
         return found
 
     @one_transaction

@@ -16,8 +16,6 @@ ASKING = "backlog-"
 """How the names of the threads begin that wait for a source's answer."""
 KEPT_SECONDS = 15.0
 """How long an answer is kept, and shown again without another request."""
-CURRENT_INTERVALS = 3
-"""A stored answer is current for this number of intervals; after that its values are null."""
 
 
 @dataclass(frozen=True)

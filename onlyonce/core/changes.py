@@ -246,7 +246,7 @@ class NeedsName(Refused):
     """A change that no new incarnation allows: what is new needs another name."""
 
 
-def check_goes_on(query: str, incarnation: str, found: list[Change], *, invalid_lost: int | None = None) -> None:
+def check_goes_on(incarnation: str, found: list[Change], *, invalid_lost: int | None = None) -> None:
     """Raise Refused if a run under the existing incarnation would write rows of two declarations to one table.
 
     It is NeedsName if a change needs another name.

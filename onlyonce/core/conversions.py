@@ -100,7 +100,7 @@ def time_reader(pattern: str) -> Read:
         found = expression.fullmatch(text)
         return _time(found.groupdict()) if found else None
 
-    _check_iso(pattern, read)
+    _check_iso(read)
     return read
 
 
@@ -188,7 +188,7 @@ def _month(found: dict[str, str]) -> int:
     return SHORT_MONTHS.index(found.get("b", found.get("B", ""))[:3].lower()) + 1
 
 
-def _check_iso(pattern: str, read: Read) -> None:
+def _check_iso(read: Read) -> None:
     """Raise Wrong if a pattern reads an ISO 8601 time as another time: ISO 8601 is accepted in any case."""
     for iso in (
         "%Y-%m-%d",

@@ -51,7 +51,6 @@ class Left:
 
 
 POLICY, RETENTION, SEGMENT = "cleanup.policy", "retention.ms", "segment.ms"
-NAMES = (POLICY, RETENTION, SEGMENT)
 """The settings of a topic that decide this."""
 
 KEPT = {

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from onlyonce import logs
 from onlyonce.api import load as declarations
 from onlyonce.api.outputs import not_backfilled, what_to_do
@@ -43,7 +41,6 @@ from onlyonce.outputs import events
 if TYPE_CHECKING:
     from onlyonce.context import RunContext
 
-log = structlog.get_logger()
 
 ALL_LATE = "all windows that have late records"
 """The range of a backfill with --late-only and without times."""

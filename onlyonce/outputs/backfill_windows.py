@@ -17,7 +17,6 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import structlog
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -326,9 +325,6 @@ def _ends(frame: DataFrame) -> tuple[Micros | None, Micros | None]:
     return row.first, row.last
 
 
-log = structlog.get_logger()
-
-
 def backfill(
     context: RunContext, root: Output, span: Span, asked_by: AskedBy = "person", lookups: Which = "then"
 ) -> None:
@@ -364,7 +360,7 @@ def backfill(
         if root.pane_column:
             last = Panes(query.database).last_panes(request.instance, root.name, made.span)
             made = replace(made, rows=pane_numbers.numbered(root, made.rows, last), last=last)
-        batch = _batch(context, query, number, request, reach)
+        batch = _batch(query, number, request, reach)
         panes, writers = _write_span(seeing, query, chain, todo, batch, made, held)
         # The log counted each pair when the stream met it. Counting again would read all rows again.
         met = made.counts or Backfills(query.database).met(request.instance, request.output, made.span, reach.consumed)
@@ -442,7 +438,7 @@ def _rejected(context: RunContext, root: Output, span: Span, reach: Reach) -> pa
     )
 
 
-def _batch(context: RunContext, query: Query, number: int, request: Request, reach: Reach) -> Batch:
+def _batch(query: Query, number: int, request: Request, reach: Reach) -> Batch:
     """Return the batch that the sinks get.
 
     It has one partition, so that a sink changes its windows in one transaction.

@@ -229,7 +229,7 @@ def main(argv: list[str]) -> Report:
     if not sets:
         return _report(pipeline, asked.kind, "nothing to reprocess", sets, finished, {}, warnings)
     found = _lines(database, pipeline, asked, sets, version, None)
-    facts = _facts(pipeline, found)
+    facts = _facts(found)
     reprocess.check_worth_it(pipeline.name, asked.kind, found.lines, found.still_invalid, found.example)
     if not sure:
         return _report(pipeline, asked.kind, "a reprocessing would put in again (add --yes)", sets, [], facts, warnings)
@@ -382,7 +382,7 @@ def _events(instance: str) -> Location:
     return settings.data_location(instance) / stored_names.EVENTS_FOLDER
 
 
-def _facts(pipeline: Pipeline, found: Any) -> dict[str, Any]:
+def _facts(found: Any) -> dict[str, Any]:
     facts: dict[str, Any] = {"lines": found.lines, "kept already, left out": found.left_out}
     if found.still_invalid:
         facts |= {"invalid again": found.still_invalid, "because": found.example}

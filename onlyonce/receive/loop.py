@@ -118,7 +118,7 @@ def begin(context: RunContext) -> None:
     if context.blocks:
         exchange.clear_blocks(context.blocks, query.driver.epoch)
     events.make(context.spark, context.events, context.pipeline, table)
-    if _marker_is_open(context, query):
+    if _marker_is_open(query):
         _write_marker(context, query, "silent", Frontier())  # the log has the marker's own frontier
 
 
@@ -335,7 +335,7 @@ def _closes_more(pipeline: Pipeline, now: Frontier, after: Frontier, reached: Mi
     return False
 
 
-def _marker_is_open(context: RunContext, query: Query) -> bool:
+def _marker_is_open(query: Query) -> bool:
     return WatermarkMarkers(query.database).is_open(query.incarnation)
 
 

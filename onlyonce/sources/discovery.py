@@ -457,7 +457,7 @@ def look_at_inbox(pipeline: Pipeline, said: Said | None) -> Report:
     if said is not None:
         _refuse_settled(name, folder, roots, moved)
         if said == "moved" and isinstance(source, Growing):
-            _refuse_copies(pipeline, folder, set(there.known))
+            _refuse_copies(folder, set(there.known))
         if said == "another" and (known := [one for one in moved if f"{one}/".startswith(f"{folder}/")]):
             raise Refused(
                 f"{known[0]} is the name of files of {name} that were moved away",
@@ -489,7 +489,7 @@ def _refuse_settled(name: str, folder: str, roots: tuple[str, ...], moved: recor
     )
 
 
-def _refuse_copies(pipeline: Pipeline, folder: str, known: set[str]) -> None:
+def _refuse_copies(folder: str, known: set[str]) -> None:
     """Raise Refused if a growing file was copied: a copy has another inode, so it would be read from the start."""
     first_lines = {first_line(who) for who in known}
     for path in sorted(Path(folder).expanduser().glob("[!._]*")):

@@ -99,7 +99,7 @@ def cut(ranges: Iterable[Range], size: int) -> list[list[Range]]:
     return [batch for batch in found if batch]
 
 
-def lost_since(source: Kafka, ranges: Iterable[Range], seen: Seen | None) -> dict[str, Any]:
+def lost_since(ranges: Iterable[Range], seen: Seen | None) -> dict[str, Any]:
     """Return what a registered batch has lost since, by place: the reason, and the first offset that is left.
 
     None: no such topic.

@@ -143,7 +143,7 @@ class Ranges:
 
     def _lost_now(self) -> dict[str, Any]:
         if not self._gone:
-            self._gone.append(lost_since(self.source, self.ranges, kafka_admin.find(self.spark, self.source)))
+            self._gone.append(lost_since(self.ranges, kafka_admin.find(self.spark, self.source)))
         return self._gone[0]
 
     def _schemas_now(self) -> kafka_messages.Ids:

@@ -226,7 +226,7 @@ def watermark_moved(folder: Location) -> bool:
 
 
 MAGIC = bytes.fromhex("f7cff485b741e288")
-FOOTER, HANDLES, TRAILER = 53, 40, 5
+FOOTER = 53
 NUMBERED = 8
 """The bytes of RocksDB's own at the end of each key: the entry's number and kind."""
 SNAPPY, ZSTD = 1, 7

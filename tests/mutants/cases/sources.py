@@ -35,7 +35,7 @@ MUTANTS = (
         "values-formats-another-day",
         "a pattern that reads an ISO 8601 date as another day is a form",
         "onlyonce/core/conversions.py",
-        Delete("time_reader", "_check_iso(pattern, read)"),
+        Delete("time_reader", "_check_iso(read)"),
         tests=("tests/unit/model/values/test_time_formats.py::test_what_gives_no_time_is_no_form",),
     ),
     Mutant(

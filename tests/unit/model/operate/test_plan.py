@@ -156,7 +156,7 @@ def test_a_refused_run_shows_how_the_function_differs(lines: int) -> None:
     """The error has the diff, but only its first lines if it is long; the plan has them all."""
     longer = SOURCE + "".join(f"    step({n})\n" for n in range(lines))
     with pytest.raises(Refused) as refused:
-        check_goes_on("sums", "shop/sums/1", changes("sums", parts(output()), parts(output(), source=longer)))
+        check_goes_on("shop/sums/1", changes("sums", parts(output()), parts(output(), source=longer)))
 
     first, *shown = refused.value.what.splitlines()
     assert first == (
@@ -196,13 +196,13 @@ def test_a_run_stops_only_where_two_declarations_would_mix() -> None:
     for kind, (need, why) in CONSEQUENCES.items():
         change = Change("sums", kind, "a", "b", need, why)
         if not need.stops:
-            check_goes_on("sums", "shop/sums/1", [change])
+            check_goes_on("shop/sums/1", [change])
             continue
         with pytest.raises(Refused, match="shop/sums/1") as refused:
-            check_goes_on("sums", "shop/sums/1", [change])
+            check_goes_on("shop/sums/1", [change])
         assert ("--yes" in refused.value.hint) == (need is not Need.NAME)
         with pytest.raises(Refused, match="shop/sums/1") as refused:
-            check_goes_on("sums", "shop/sums/1", [change], invalid_lost=0)
+            check_goes_on("shop/sums/1", [change], invalid_lost=0)
         assert ("onlyonce drop shop --tables" in refused.value.hint) == (need is Need.NAME)
 
 
@@ -213,7 +213,7 @@ def test_another_name_comes_before_a_new_incarnation() -> None:
     sink = Change("sums", "sink of output sums", "append", "upsert", *CONSEQUENCES["sink"])
 
     with pytest.raises(Refused, match=r"^window of output sums of shop has changed \(1 hour → none\)") as refused:
-        check_goes_on("sums", "shop/sums/1", [function, window, sink])
+        check_goes_on("shop/sums/1", [function, window, sink])
 
     assert "put it back" in refused.value.hint
     assert no_step("shop", [function], None) is None

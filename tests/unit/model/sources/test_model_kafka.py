@@ -116,7 +116,7 @@ def test_what_is_lost_of_a_registered_batch_is_a_fact_of_its_row(seen: Seen | No
     """The rest is read, and by the facts alone, so that a replay reads the same."""
     ranges = [Range("sales/0", "a", 0, 3, 7)]
 
-    facts = lost_since(TOPIC, ranges, seen)
+    facts = lost_since(ranges, seen)
 
     assert len(facts) == lost
     assert offsets(readable(ranges, facts)) == Counter(("sales/0", n) for n in left)
