@@ -668,7 +668,8 @@ def _check_write(kind: str, write: str, keys: tuple[str, ...], known: tuple[str,
             f"{kind}: write={write!r} with keys={keys!r}",
             hint="name the columns that identify a row of the table: keys=(…,)"
             if not keys
-            else "leave out keys, since an append replaces no row; or write='upsert'",
+            else "leave out keys, since an append replaces no row"
+            + ("; or write='upsert'" if "upsert" in known else ""),
         )
 
 

@@ -28,7 +28,7 @@ from onlyonce.core import retention, stored_names
 from onlyonce.core.batch import to_time
 from onlyonce.core.locations import Location
 from onlyonce.core.retention import Decision
-from onlyonce.core.runs import Report
+from onlyonce.core.runs import Report, first_line
 from onlyonce.core.stored_names import (
     BATCH_NO,
     CONTROL,
@@ -125,10 +125,23 @@ class Compacted:
         }  # fmt: skip
 
 
-def compact(database: Database, instance: str, *, dry_run: bool) -> list[Compacted]:
-    """Compact the tables of a pipeline; return what was done or, with `dry_run`, what would be."""
+FAILS = (DeltaError, OSError, pa.ArrowException)
+"""The errors after which a table is left for the next time."""
+
+
+def compact(database: Database, instance: str, warnings: list[str], *, dry_run: bool) -> list[Compacted]:
+    """Compact the tables of a pipeline; return what was done or, with `dry_run`, what would be.
+
+    A table that fails is named in `warnings`, and the others are compacted.
+    """
     tables = [table for table in _tables(database, instance) if commit.exists(table.path)]
-    return [_compact(database, instance, table, dry_run=dry_run) for table in tables]
+    done = []
+    for table in tables:
+        try:
+            done.append(_compact(database, instance, table, dry_run=dry_run))
+        except FAILS as error:
+            warnings.append(f"{instance}: its table {table.path.name} is left for the next time: {first_line(error)}")
+    return done
 
 
 def _tables(database: Database, instance: str) -> Iterator[Table]:
@@ -179,6 +192,8 @@ def _manifest_upto(incarnations: list[LiveIncarnation]) -> int:
 
 def _groups(table: DeltaTable, of: Table) -> Iterator[list[File]]:
     """Yield the groups of files to merge: each of one partition, in order of time."""
+    if of.upto < 0:  # nothing may be compacted, and the log may have lost its first entries
+        return
     versions = range(of.upto + 1, table.version() + 1)
     newer = {file.path for version in versions for file in opening.added(of.path, version)}
     old = [
@@ -446,7 +461,7 @@ def main(argv: list[str]) -> Report:
     for name, pipeline in chosen.items():
         removed += _removed(database, pipeline, warnings, dry_run=asked.dry_run)
         cut += [one for one in [cut_log(database, pipeline, dry_run=asked.dry_run)] if one]
-        own += _own(database, name, warnings, dry_run=asked.dry_run)
+        own += compact(database, name, warnings, dry_run=asked.dry_run)
         for output in pipeline.outputs:
             found = maintain.maintain_output(database, pipeline, output, dry_run=asked.dry_run)
             if isinstance(found, str):
@@ -475,19 +490,11 @@ def main(argv: list[str]) -> Report:
     return Report(what, f"maintain__{started:%Y-%m-%dT%H:%M:%S}", facts, tables, warnings)
 
 
-def _own(database: Database, name: str, warnings: list[str], *, dry_run: bool) -> list[Compacted]:
-    try:
-        return compact(database, name, dry_run=dry_run)
-    except (DeltaError, OSError, pa.ArrowException) as error:
-        warnings.append(f"{name}: its own tables are left for the next time: {str(error).splitlines()[0]}")
-        return []
-
-
 def _removed(database: Database, pipeline: Pipeline, warnings: list[str], *, dry_run: bool) -> list[Retained]:
     try:
         found = retain(database, pipeline, dry_run=dry_run)
-    except (DeltaError, OSError, pa.ArrowException) as error:
-        warnings.append(f"{pipeline.name}: old records are left for the next time: {str(error).splitlines()[0]}")
+    except FAILS as error:
+        warnings.append(f"{pipeline.name}: old records are left for the next time: {first_line(error)}")
         return []
     return [found] if found else []
 

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import reduce
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +45,7 @@ from onlyonce.receive import events
 from onlyonce.records import left_out
 from onlyonce.tables import arrow_files
 
+T = TypeVar("T")
 MOST = 10_000_000
 """The most records that the driver counts, which takes it a second. Executors count more."""
 HOUR = Fixed(timedelta(hours=1))
@@ -252,7 +253,7 @@ def fired_panes(
     if root.trigger is None or context.bounded:
         return None
     met = counted_batch(context, query, root, received(context, query, versions))
-    before = Panes(query.database).held(context.instance, root.name)
+    before = _of_declaration(query, Panes(query.database).held(context.instance, root.name))
     starts, ends, records = (
         met.windows.column(name).cast(pa.int64()).to_pylist() for name in (*results.WINDOW, "in_time")
     )
@@ -270,10 +271,14 @@ def fired_panes(
 
 
 def _open_panes(context: RunContext, query: Query, root: Output) -> dict[Bounds, LastPane]:
-    """Return the last panes of open windows. Windows of an earlier declaration get no pane any more."""
+    """Return the last panes of open windows."""
+    return _of_declaration(query, Panes(query.database).open_panes(context.instance, root.name))
+
+
+def _of_declaration(query: Query, known: Mapping[Bounds, T]) -> dict[Bounds, T]:
+    """Leave out the windows of an earlier declaration: they get no pane any more, and their files stay as they are."""
     first = query.first_window
-    known = Panes(query.database).open_panes(context.instance, root.name)
-    return {window: last for window, last in known.items() if first is None or window[0] >= first}
+    return {window: one for window, one in known.items() if first is None or window[0] >= first}
 
 
 def _fired_sessions(

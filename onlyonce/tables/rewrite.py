@@ -242,7 +242,11 @@ def _fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 def replace_files(path: Location, old: Sequence[File], new: Sequence[Location], app_id: str, number: int) -> bool:
     """Commit files in place of others, of any partitions. Return False if one of the old ones is gone; then nothing
     changes.
+
+    A commit whose answer was lost is found by its new files, not by its transaction: another writer may use the same
+    number.
     """
+    ours = {str(locations.below(file, path)) for file in new}
     for file in old:
         stores.of(path).renew(path / file.path)  # it is an old file from now on
     # delta-rs takes this for an append, which need not conflict with other commits. So it may not retry by itself: each
@@ -251,6 +255,8 @@ def replace_files(path: Location, old: Sequence[File], new: Sequence[Location], 
         with attempt:
             table = opening.table(path)
             there = set(table.get_add_actions(flatten=True).column("path").to_pylist())
+            if ours and ours <= there:
+                return True
             if not {file.path for file in old} <= there:
                 return False
             now = int(time.time() * 1000)

@@ -160,7 +160,7 @@ class Aged:
         """What the hourly jobs do."""
         gc.collect_instance(self.database, "shop", SHOP, [])
         gc.fold_sums(self.database)
-        compact.compact(self.database, "shop", dry_run=False)
+        compact.compact(self.database, "shop", [], dry_run=False)
         attempt_files.sweep_attempts("shop", 0, [])
 
     def found(self) -> dict[str, float]:

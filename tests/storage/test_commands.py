@@ -178,7 +178,7 @@ def test_maintenance_changes_no_row_and_old_files_stay_for_readers_from_then_on(
         with monkeypatch.context() as armed:
             killed_at(armed, rewrite, point)
             with pytest.raises(FailPoint):
-                compact.compact(lived.log.database, "shop", dry_run=False)
+                compact.compact(lived.log.database, "shop", [], dry_run=False)
         assert rows(lived.events) == before
     report = compact.main(["shop"])
     assert report.warnings == []

@@ -123,7 +123,8 @@ def _records(ask: Sight, words: list[str]) -> Found:
         by_column = bool(columns) and columns.keys() <= set(rows.schema.names)
         try:
             wanted = None if by_column else _asked(pipeline["pipeline"], words)
-        except Refused as error:  # these words are not an id in this pipeline
+            condition = _all_of(rows.schema, columns) if by_column else None
+        except Refused as error:  # these words are not an id, or no values of the columns, in this pipeline
             unlike[f"{error.what}; next: {error.hint}"] = None
             continue
         if not by_column and wanted is None:
@@ -137,13 +138,12 @@ def _records(ask: Sight, words: list[str]) -> Found:
         else:
             searched = searched or by_column or not columns
             chosen = (
-                trace.rows_of(instance, wanted)[:SHOWN]
-                if wanted
-                else rows.head(SHOWN, filter=_all_of(rows.schema, columns)).to_pylist()
+                trace.rows_of(instance, wanted)[:SHOWN] if wanted else rows.head(SHOWN, filter=condition).to_pylist()
             )
             found.records.extend(_record(instance, row) for row in chosen)
     if not (searched or found.records or found.remarks):
-        found.remarks.extend([f"no pipeline has a column {' and '.join(columns)}"] if columns else unlike)
+        missing = [f"no pipeline has a column {' and '.join(columns)}"] if columns else []
+        found.remarks.extend(unlike or missing)
     for record in found.records:
         batch = ask("batch", incarnation=record["incarnation"], batch=record["batch"])
         record["state"] = batch[0]["state"] if batch else "not in the log"
@@ -182,7 +182,7 @@ def _as(kind: pa.DataType, column: str, value: Any) -> pa.Scalar:
         if pa.types.is_timestamp(kind):
             return _instant(value).cast(kind)
         return pa.scalar(value).cast(kind)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise Refused(
             f"{value!r} is not of type {kind}, as {column} is", hint="times are in UTC, like '2013-01-29 10:15:00'"
         ) from error

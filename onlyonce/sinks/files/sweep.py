@@ -39,7 +39,8 @@ def sweep(database: Database, declared: Mapping[str, Pipeline], hours: float, *,
     orphans, warnings = [], []
     for place in sorted(_places(database, declared)):
         try:
-            orphans += list(_orphans(database, place, hours, remove=not dry_run))
+            for orphan in _orphans(database, place, hours, remove=not dry_run):
+                orphans.append(orphan)  # before the next one, whose removal may fail
         except OSError as error:
             warnings.append(f"{place} can't be looked at: {error}")
     removed = sum(row["outcome"] == "removed" for row in orphans)

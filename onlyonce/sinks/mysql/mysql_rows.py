@@ -76,7 +76,7 @@ class Arriving:
         """
         needed = (*self.work.sequence_by, *([VALID_FROM] if self.work.write == HISTORY else []))
         for column in needed:
-            if self.run(f"SELECT 1 FROM {{arriving}} WHERE {self._name(column)} IS NULL LIMIT 1"):
+            if self.run("SELECT 1 FROM {arriving} WHERE {column} IS NULL LIMIT 1", column=self._name(column)):
                 raise Refused(
                     f"unit {self.work.unit}: {self.work.table} can't hold its rows: column '{column}' is null, by "
                     "which rows are put in order",
@@ -329,20 +329,20 @@ def _load(connection: Connection, table: str, loaded: Loaded, batches: RecordBat
     )
     most = int(connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar_one())
     for batch in batches:
-        for rows in chunks(batch.column(ROW)):
+        for rows in chunks(batch.column(ROW), min(CHUNK, most // 4)):
             _check_size(rows, most, table)
             connection.exec_driver_sql(statement, (rows,))
 
 
-def chunks(rows: pa.Array) -> Iterator[str]:
-    """Yield JSON arrays of the rows, of at most CHUNK bytes or one row."""
+def chunks(rows: pa.Array, size: int = CHUNK) -> Iterator[str]:
+    """Yield JSON arrays of the rows, of at most `size` bytes or one row."""
     if not len(rows):
         return
     ends = np.cumsum(pc.binary_length(rows).to_numpy(zero_copy_only=False))
     first = 0
     while first < len(rows):
         before = int(ends[first - 1]) if first else 0
-        last = max(int(np.searchsorted(ends, before + CHUNK, side="right")), first + 1)
+        last = max(int(np.searchsorted(ends, before + size, side="right")), first + 1)
         yield f"[{','.join(rows.slice(first, last - first).to_pylist())}]"
         first = last
 

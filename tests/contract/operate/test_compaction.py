@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from onlyonce.commitlog.cuts import Compactions
 from onlyonce.core.batch import to_micros
@@ -41,7 +42,7 @@ def fill(shop: Shop, first: int = 0, batches: int = 5) -> None:  # noqa: F811
 
 def compact(shop: Shop) -> operate_compact.Compacted:  # noqa: F811
     """Compact once."""
-    [done] = operate_compact.compact(shop.log.database, "shop", dry_run=False)
+    [done] = operate_compact.compact(shop.log.database, "shop", [], dry_run=False)
     return done
 
 
@@ -50,7 +51,7 @@ def test_what_is_ended_and_read_becomes_few_files_in_order_of_time_with_the_same
     fill(shop)
     before, version = rows(shop), tables_commit.latest(shop.events)
 
-    operate_compact.compact(shop.log.database, "shop", dry_run=True)
+    operate_compact.compact(shop.log.database, "shop", [], dry_run=True)
     assert tables_commit.latest(shop.events) == version
     first, second = compact(shop), compact(shop)
 
@@ -232,6 +233,45 @@ def test_of_two_that_compact_at_once_one_does(shop: Shop, monkeypatch: pytest.Mo
 
     assert rows(shop) - before == Counter({row: 1 for row in rows(shop) if "'more'" in row})
     assert sum(rows(shop).values()) == sum(before.values()) + 1
+
+
+def test_a_commit_whose_answer_was_lost_keeps_its_files(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """The old files are gone by the commit itself: the new ones are the table's, and must not be cleared away."""
+    fill(shop)
+    before = rows(shop)
+    commit, answers = DeltaTable.create_write_transaction, [CommitFailedError("the answer is lost")]
+
+    def lost(table: DeltaTable, *given: Any, **named: Any) -> None:
+        """Commit, and lose the first answer."""
+        commit(table, *given, **named)
+        if answers:
+            raise answers.pop()
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", lost)
+    done = compact(shop)
+
+    assert not answers
+    assert done.new_files > 0
+    assert all(
+        (shop.events / path).exists()
+        for path in opening.table(shop.events).get_add_actions().column("path").to_pylist()
+    )
+    assert rows(shop) == before
+
+
+def test_a_table_that_fails_is_left_for_the_next_time(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """An error without a message is named by its kind."""
+    fill(shop)
+
+    def failing(*_: Any, **__: Any) -> None:
+        """The store does not answer."""
+        raise TimeoutError
+
+    monkeypatch.setattr(operate_compact, "_compact", failing)
+    warnings: list[str] = []
+
+    assert operate_compact.compact(shop.log.database, "shop", warnings, dry_run=False) == []
+    assert warnings == ["shop: its table events is left for the next time: TimeoutError"]
 
 
 def test_the_log_of_the_table_is_cut_at_a_checkpoint_that_nobody_may_need_to_look_behind(shop: Shop) -> None:  # noqa: F811

@@ -224,7 +224,7 @@ def test_a_kill_at_any_step_is_finished_by_the_same_command(
     assert list(audit._events(closed.log.database, "shop", closed.events)) == []
     with pytest.raises(Refused, match="has not ended"):
         erase(where="id = 'other'")
-    compact.compact(closed.log.database, "shop", dry_run=False)
+    compact.compact(closed.log.database, "shop", [], dry_run=False)
     assert Removals(closed.log.database).under_way("shop") == ["erasure 1"]
     erase()
 

@@ -249,7 +249,7 @@ def test_a_kill_at_any_step_is_finished_by_the_next_time(
     assert list(audit._events(old.log.database, "shop", old.events)) == []
     with pytest.raises(Refused):
         backfill(old, at(0))
-    compact.compact(old.log.database, "shop", dry_run=False)  # other files, the same rows
+    compact.compact(old.log.database, "shop", [], dry_run=False)  # other files, the same rows
     retain(old, None)
 
     assert multiset(rows(old)) == multiset(kept(before, at(DAY), DAYS - 2))

@@ -372,4 +372,11 @@ MUTANTS = (
         Replace("count_mentions", '"table of RocksDB"', '""'),
         tests=("tests/unit/operate/test_decoders.py::test_damage_of_a_state_table_is_named",),
     ),
+    Mutant(
+        "a-lost-answer-clears-the-files",
+        "a compaction whose commit landed and whose answer was lost removes the files that the table has now",
+        "onlyonce/tables/rewrite.py",
+        Never("replace_files", "ours and ours <= there"),
+        tests=("tests/contract/operate/test_compaction.py::test_a_commit_whose_answer_was_lost_keeps_its_files",),
+    ),
 )
