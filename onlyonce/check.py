@@ -58,7 +58,7 @@ from onlyonce.environment import variable, why_missing
 from onlyonce.failpoints import passing
 from onlyonce.lookups import tables
 from onlyonce.outputs import function, open_sessions, query, results, windows
-from onlyonce.outputs.unrepeatable import found_in, shared
+from onlyonce.outputs.unrepeatable import clock_in_aggregate, found_in, shared
 from onlyonce.receive import events
 from onlyonce.sinks.targets import implementation
 from onlyonce.unexpected import extra_of, not_installed
@@ -242,6 +242,15 @@ def _check_streams(spark: SparkSession, pipeline: Pipeline, root: Output, lookup
     fields = [F.lit(None).cast(field.dataType).alias(field.name) for field in events.schema(pipeline).fields]
     stream = spark.readStream.format("rate").load().select(*fields)
     result = results.of_pipeline(pipeline, root, windows.in_stream(stream, root), lookups)
+    if clock := clock_in_aggregate(result):
+        called = _place_of_call(root, clock.seeded.partition("(")[0])
+        at = f"{called}: " if called else _at(root)
+        raise Refused(
+            f"{at}output {root.name}: {root.made_by} uses {clock.shown}: an aggregate of the clock, which Spark does "
+            "not take on a stream",
+            data=NOTHING,
+            hint=f"aggregate {clock.listed.instead}",
+        )
     java = spark._jvm.org.apache.spark.sql  # type: ignore[union-attr]
     mode = java.streaming.OutputMode.Update() if root.gives_changed_rows else java.streaming.OutputMode.Append()
     try:
@@ -463,12 +472,13 @@ def columns_apart(pipeline: Pipeline, changed: Iterable[Change], new: Collection
             if added := _not_in(there, wanted) if there else []:
                 found.append(
                     f"{whose}{where} has no column {', '.join(added)}, which {made_by.made_by} gives: a run adds it, "
-                    "and earlier rows have no value there (null)"
+                    "and earlier rows have no value there (null). If another column is meant, name it in the function: "
+                    "alias(…)"
                 )
             if lost := _not_in(wanted, there):
                 found.append(
                     f"{whose}{made_by.made_by} does not give {', '.join(lost)}, which {where} has: new rows have no "
-                    "value there (null)"
+                    "value there (null), and are refused if the table takes no null"
                 )
     return found
 

@@ -406,8 +406,11 @@ def _pipelines_of(named: Path) -> list[Pipeline]:
         names = {id(value): name for name, value in reversed(vars(module).items()) if isinstance(value, Pipeline)}
         made = ", ".join(reversed(names.values()))
         line = _line_of_list(path)
+        other = None if line else near("PIPELINES", [name for name in vars(module) if name.isupper()])
+        misspelt = _line_of_list(path, other) if other else None
+        where = f"{path}:{misspelt[0]}: {other} in place of PIPELINES" if misspelt else f"{path} has no list PIPELINES"
         raise Refused(
-            f"{path}:{line[0]}: {_wrong_list(found)}" if line else f"{path} has no list PIPELINES of its pipelines",
+            f"{path}:{line[0]}: {_wrong_list(found)}" if line else f"{where}: the list of its pipelines is not found",
             data=NOTHING_DONE,
             hint=f"PIPELINES = [{made or 'Pipeline(name=…, …)'}]",
         )
@@ -428,8 +431,8 @@ def _of_kind(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-def _line_of_list(path: Path) -> tuple[int, int | None] | None:
-    """Return the line that sets PIPELINES last, and how many elements are written in its list; None: by no plain line.
+def _line_of_list(path: Path, name: str = "PIPELINES") -> tuple[int, int | None] | None:
+    """Return the line that sets a list last, and how many elements are written in it; None: no plain line sets it.
 
     The number is None if the value is not written as a list or tuple.
     """
@@ -438,7 +441,7 @@ def _line_of_list(path: Path) -> tuple[int, int | None] | None:
         if not isinstance(node, ast.Assign | ast.AnnAssign):
             continue
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        if any(isinstance(one, ast.Name) and one.id == "PIPELINES" for one in targets):
+        if any(isinstance(one, ast.Name) and one.id == name for one in targets):
             value = node.value
             found = node.lineno, len(value.elts) if isinstance(value, ast.List | ast.Tuple) else None
     return found

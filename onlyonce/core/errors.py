@@ -236,12 +236,21 @@ def names_at(error: BaseException) -> list[str]:
 
 def missing_module(error: ModuleNotFoundError) -> str:
     """Return the hint for a module that can't be imported: an installed one of a similar name, or what to install."""
-    name = str(error.name).partition(".")[0]
-    known = {*sys.stdlib_module_names, *(one.name for one in pkgutil.iter_modules())}
     return (
-        f"{did_you_mean(near(name, known, 0.8))}correct the import; or install what brings {error.name} wherever "
-        "onlyonce and Airflow run"
+        f"{did_you_mean(_similar_module(str(error.name)))}correct the import; or install what brings {error.name} "
+        "wherever onlyonce and Airflow run"
     )
+
+
+def _similar_module(name: str) -> str | None:
+    """Return the module of a similar name: of the same package, else of those that are installed, else of Python's."""
+    package, _, last = name.rpartition(".")
+    if package:
+        inside = getattr(sys.modules.get(package), "__path__", ())
+        found = near(last, {one.name for one in pkgutil.iter_modules(inside)}, 0.7)
+        return f"{package}.{found}" if found else None
+    installed = {one.name for one in pkgutil.iter_modules()} - sys.stdlib_module_names
+    return near(name, installed, 0.8) or near(name, sys.stdlib_module_names, 0.8)
 
 
 def raised_by_user(error: BaseException) -> bool:

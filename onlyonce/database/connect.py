@@ -136,7 +136,9 @@ def database_away(error: Exception, url: str | None = None) -> DatabaseAway:
     kind = "MySQL " if url and mysql.is_mysql(url) else "PostgreSQL " if url else ""
     return DatabaseAway(
         f"the {kind}database{f' at {address(url)}' if url else ''} did not answer: {first_line(error)}",
-        data="nothing was read or written" if url else "the open transaction was rolled back; nothing is half done",
+        data="nothing was read or written there; what is committed stays"
+        if url
+        else "the open transaction was rolled back; nothing is half done",
         hint=f"is the database up at that address? The address is in {_variable_of(url)}. Then run the same command "
         "again",
     )

@@ -47,6 +47,30 @@ def shared(frame: DataFrame) -> Found | None:
     return None
 
 
+def clock_in_aggregate(frame: DataFrame) -> Found | None:
+    """Return an aggregate of the clock, such as `max(current_timestamp())`; None if there is none.
+
+    On a stream Spark replaces the clock by the batch's, which it does not take in an aggregate.
+    """
+    nodes = [frame._jdf.queryExecution().analyzed()]  # type: ignore[operator]
+    while nodes:
+        node = nodes.pop()
+        nodes += _children(node)
+        if node.nodeName() == "Aggregate":
+            for one in _aggregates(_each(node.expressions())):
+                if clock := next((found for found in _in_expression(one) if found.listed.kind is Kind.CLOCK), None):
+                    return replace(clock, shown=_shown(one))
+    return None
+
+
+def _aggregates(expressions: list[Any]) -> Iterator[Any]:
+    for one in expressions:
+        if one.getClass().getSimpleName() == "AggregateExpression":
+            yield one
+        else:
+            yield from _aggregates(_children(one))
+
+
 def _sides(node: Any) -> list[Any]:
     name, below = node.nodeName(), _children(node)
     if name == "Union":

@@ -88,6 +88,8 @@ MISTAKES: dict[str, Mistake] = {
         "oo_window takes the place of F.window(…): group by oo_window"),
     "non-deterministic aggregate": Mistake(
         'F.sum("cents")', "F.max(F.rand())", f"{T}:10", "uses max(rand()), whose value differs at each run", "(stable_input)"),
+    "an aggregate of the clock": Mistake(
+        'F.sum("cents")', "F.max(F.current_timestamp())", f"{T}:11", "uses max(current_timestamp()): an aggregate of the clock", "oo_ingestion_time"),
     "wrong sink keys": Mistake('("shop", "win', '("shopp", "win', f"{D}:11", "the key 'shopp' is not a column", "did you mean 'shop'?"),
     "unreadable file": Mistake("PIPELINES = [", "PIPELINES = [[", f"{D}:4", "can't be loaded: SyntaxError", "correct the file"),
     "wrong path": Mistake("Files()", 'Files(inbox="/not/there")', f"{D}:5", "/not/there", "mkdir -p /not/there"),

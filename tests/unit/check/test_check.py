@@ -316,22 +316,22 @@ def test_columns_that_a_changed_function_gives_no_more_are_named(monkeypatch: py
     shop = Pipeline(
         name="p", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at", outputs=OUTPUT
     )
+    lost = "m:f does not give sum, which a.b has: new rows have no value there (null), and are refused if the table "
+    lost += "takes no null"
     function = Change("all", "source of output all", None, None, Need.NOTHING, "why", "a diff")
 
-    assert check.warnings_of_changes(shop, [function]) == [
-        "f.py:1: output all: m:f does not give sum, which a.b has: new rows have no value there (null)"
-    ]
+    assert check.warnings_of_changes(shop, [function]) == [f"f.py:1: output all: {lost}"]
     assert check.warnings_of_changes(shop, [replace(function, part="late of output all")]) == []
     there.types_there = lambda *_: ({"shop": "string", "n": "bigint"}, {"shop": "string", "sum": "bigint"}, "a.b")
     assert check.warnings_of_changes(shop, [], ["receive", "all"]) == [
         "f.py:1: output all: a.b has no column n, which m:f gives: a run adds it, and earlier rows have no value there "
-        "(null)",
-        "f.py:1: output all: m:f does not give sum, which a.b has: new rows have no value there (null)",
+        "(null). If another column is meant, name it in the function: alias(…)",
+        f"f.py:1: output all: {lost}",
     ]
     made = replace(OUTPUT, name="made", transform="", from_output="all", sink=Delta())
     kept.schemas["made"] = kept.schemas["all"]
     found = check.warnings_of_changes(replace(shop, outputs=(OUTPUT, made)), [], ["all"])
-    assert "f.py:1: output made: m:f does not give sum, which a.b has: new rows have no value there (null)" in found
+    assert f"f.py:1: output made: {lost}" in found
     there.types_there = lambda *_: None
     assert check.warnings_of_changes(shop, [], ["all"]) == []
 
