@@ -526,4 +526,14 @@ MUTANTS = (
         Never("stored_after_batches", "context.bounded"),
         tests=(ANSWERS + "test_quick_batches_share_an_answer[True-0]",),
     ),
+    Mutant(
+        "an-aggregate-of-the-clock-passes",
+        "a check accepts an aggregate of the clock, which no stream can run",
+        "onlyonce/check.py",
+        Never("_check_streams", "clock := clock_in_aggregate(result)"),
+        tests=(
+            "tests/spark/check/test_mistakes.py::test_a_mistake_is_told_at_its_line_before_data_is_touched[an aggregate of the clock]",
+        ),
+        spark=True,
+    ),
 )
