@@ -59,9 +59,9 @@ class Replace:
         """See `rewrite.Plan`."""
         delta_rows.refuse_feature_change(table, self.path)
         if isinstance(self.span, OpenSpan):
-            first, closed = self.span.times
-            latest = to_time(LAST)
-            asked = {START: Bounds(first, latest), WINDOW_END: Bounds(closed, latest)}
+            first, latest = to_time(self.span.first), to_time(LAST)
+            # A window that ends at `closed` has closed, and its row stays.
+            asked = {START: Bounds(first, latest), WINDOW_END: Bounds(to_time(self.span.closed + 1), latest)}
             if self.date in table.metadata().partition_columns:
                 asked[self.date] = Bounds(first.date(), latest.date())
             return table_files.holding(table, asked)

@@ -148,6 +148,15 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "closed-session-goes-with-open-ones",
+        "a file in which a session ends at the watermark is replaced whole, and the row of that session is lost",
+        "onlyonce/sinks/delta/delta_upsert.py",
+        Replace("Replace.files", "self.span.closed + 1", "self.span.closed"),
+        tests=(
+            "tests/unit/storage/test_table_files.py::test_file_with_a_window_that_has_just_closed_is_not_replaced_whole",
+        ),
+    ),
+    Mutant(
         "open-sessions-stay-in-postgres",
         "rows of open sessions stay in a table of PostgreSQL next to those of the next pane",
         "onlyonce/sinks/postgres/sink_postgres.py",
