@@ -376,7 +376,7 @@ class History:
 
     def _moved(self, changes: DataFrame) -> DataFrame:
         """Return the versions that are new, or whose end has moved, with their new ends."""
-        later = Window.partitionBy(*map(quoted, self.sink.keys)).orderBy(*map(quoted, self.sink.sequence_by))
+        later = Window.partitionBy(*map(quoted, self.sink.keys)).orderBy(*map(quoted, self.sink.sequence_by), GONE)
         ended = changes.withColumns(
             {UNTIL: F.lead(VALID_FROM).over(later), NEWEST: F.lead(F.lit(True)).over(later).isNull()}
         )
