@@ -413,6 +413,13 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "pane-of-an-earlier-declaration",
+        "a window of an earlier declaration that holds records back gets a pane without rows, which replaces its files",
+        "onlyonce/outputs/window_log.py",
+        Replace("_of_declaration", "first is None or window[0] >= first", "True"),
+        tests=("tests/unit/outputs/test_counting.py::test_window_of_an_earlier_declaration_gets_no_pane",),
+    ),
+    Mutant(
         "late-is-counted-in-time",
         "the driver counts late records among those in time",
         "onlyonce/outputs/window_log.py",
