@@ -228,7 +228,8 @@ def _column(name: str, takes: Column, *, arrives: bool) -> Column:
 # to the second table, then the upsert removes and writes rows. If the driver is killed between the two, the replay
 # repeats them. A position in the second table never goes back, and no row is removed from it. So what a batch does to a
 # key depends on the newest delete alone, whatever came in between. A batch reads the files of the second table that may
-# hold one of its keys. It has one row for each key that was ever deleted, with its keys and its sequence_by alone.
+# hold one of its keys. It has one row for each key that was ever deleted, with its keys and its sequence_by alone; for
+# a history, one row for each delete, with its valid_from too.
 
 
 def refuse_as_target(path: Location, output: Output) -> None:
