@@ -25,6 +25,11 @@ FEED = "delta.enableChangeDataFeed"
 Actions = Sequence[Mapping[str, Any]]
 
 
+def is_on(configuration: Mapping[str, str], name: str) -> bool:
+    """Return whether a table's property is true, as Delta reads it: in capitals too."""
+    return configuration.get(name, "false").lower() == "true"
+
+
 @dataclass(frozen=True)
 class DataFile:
     """A data file that a version names, with the log's values of its partition columns.

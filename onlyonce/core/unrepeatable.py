@@ -46,10 +46,11 @@ _UNKNOWN = Listed(Kind.CHANCE, "is not deterministic, as Spark or its author say
 _CLOCK = Listed(
     Kind.CLOCK, "is the time of the run", f"the event time, or {OO_INGESTION_TIME}, the time at which a record came"
 )
-_ANY = Listed(
-    Kind.ORDER, "takes the row that comes first, in whatever order tasks end", f"min_by(value, {OO_EVENT_TIME})"
-)
-_FIRST = Listed(Kind.ORDER, "keeps the rows that come first, in whatever order tasks end", "min_by for each key")
+SMALLEST = f"min(struct({OO_EVENT_TIME}, value)).value"
+"""The value of the first event, in SQL and in PySpark: the smallest one of several events at that time."""
+_ANY = Listed(Kind.ORDER, "takes the row that comes first, in whatever order tasks end", SMALLEST)
+_OF_TIED = Listed(Kind.ORDER, "takes any of the rows that are equally small or large", SMALLEST)
+_FIRST = Listed(Kind.ORDER, "keeps the rows that come first, in whatever order tasks end", f"{SMALLEST} for each key")
 _LIST = Listed(Kind.ORDER, "has the order in which tasks end", "array_sort(collect_list(…))")
 _TIE = Listed(Kind.ORDER, "takes any of the values that are equally frequent", "mode(value, deterministic=True)")
 _JOINED = Listed(
@@ -61,7 +62,7 @@ LISTED = {
     "MonotonicallyIncreasingID": _NUMBERED, "SparkPartitionID": _NUMBERED,
     "InputFileName": _PLACED, "InputFileBlockStart": _PLACED, "InputFileBlockLength": _PLACED,
     "CurrentTimestamp": _CLOCK, "Now": _CLOCK, "CurrentDate": _CLOCK, "LocalTimestamp": _CLOCK, "CurrentTime": _CLOCK,
-    "First": _ANY, "Last": _ANY, "AnyValue": _ANY,
+    "First": _ANY, "Last": _ANY, "AnyValue": _ANY, "MinBy": _OF_TIED, "MaxBy": _OF_TIED,
     "CollectList": _LIST, "CollectSet": _LIST, "ListAgg": _JOINED, "Mode": _TIE,
     "Sample": _DRAWN, "GlobalLimit": _FIRST, "Deduplicate": _FIRST, "DeduplicateWithinWatermark": _FIRST,
 }  # fmt: skip

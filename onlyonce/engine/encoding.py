@@ -7,7 +7,7 @@ strings "NaN", "Infinity" and "-Infinity".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -97,12 +97,18 @@ def _flat(column: Column, kind: DataType) -> Column:
     return json(column, kind) if is_nested(kind) else column
 
 
+def with_repeatable_keys(column: Column, kind: DataType) -> Column:
+    """Return a column whose JSON is the same each time: `to_json` writes some keys as the address of an object."""
+    by_address = _has_keys(kind, lambda key: isinstance(key, BinaryType) or is_nested(key))
+    return _with_string_keys(column, kind) if by_address else column
+
+
 def _with_string_keys(column: Column, kind: DataType) -> Column:
     """Return a value whose maps have strings as keys.
 
     `to_json` writes other keys as Spark holds them in memory: a time as a number, bytes as the address of an object.
     """
-    if not _has_other_keys(kind):
+    if not _has_keys(kind, lambda key: not isinstance(key, StringType)):
         return column
     if isinstance(kind, ArrayType):
         return F.transform(column, lambda value: _with_string_keys(value, kind.elementType))
@@ -114,12 +120,12 @@ def _with_string_keys(column: Column, kind: DataType) -> Column:
     return F.when(column.isNotNull(), F.struct(*fields))
 
 
-def _has_other_keys(kind: DataType) -> bool:
+def _has_keys(kind: DataType, of: Callable[[DataType], bool]) -> bool:
     if isinstance(kind, MapType):
-        return not isinstance(kind.keyType, StringType) or _has_other_keys(kind.valueType)
+        return of(kind.keyType) or _has_keys(kind.valueType, of)
     if isinstance(kind, ArrayType):
-        return _has_other_keys(kind.elementType)
-    return isinstance(kind, StructType) and any(_has_other_keys(field.dataType) for field in kind.fields)
+        return _has_keys(kind.elementType, of)
+    return isinstance(kind, StructType) and any(_has_keys(field.dataType, of) for field in kind.fields)
 
 
 def _key(key: Column, kind: DataType) -> Column:

@@ -18,7 +18,7 @@ from onlyonce.core.unrepeatable import FORGETS_ORDER, Found, Kind, listed
 
 _NAMES = (
     "current_timestamp|now|current_date|localtimestamp|current_time|first|last|any_value|collect_list|collect_set"
-    "|array_agg|listagg|string_agg|mode"
+    "|array_agg|listagg|string_agg|mode|min_by|max_by"
 )
 _SUSPECT = re.compile(rf"\b(?:{_NAMES})\(|more fields|subquery#")
 """Unrepeatable names that Spark does not flag, in an operator's expressions as a string. Spark cuts long lists."""

@@ -294,8 +294,7 @@ class _Table:
         return table_versions.appended(name, version, actions, ignore_deletes=source.ignore_deletes)
 
     def _has_feed(self, version: int) -> bool:
-        told = opening.table(self.at, version).metadata().configuration.get(table_versions.FEED, "false")
-        return bool(told == "true")
+        return table_versions.is_on(opening.table(self.at, version).metadata().configuration, table_versions.FEED)
 
     def actions(self, version: int) -> list[dict[str, Any]]:
         """Return the actions of a version. Raise Refused if the log has lost its entry."""

@@ -32,7 +32,7 @@ ROUNDING = pa.scalar(timedelta(milliseconds=1))
 class Held:
     """A data file.
 
-    path       relative to the table, as stored in the table's log
+    path       relative to the table, as it is in the store (the log escapes some characters)
     partition  the values of the partition columns as the log writes them
     whole      whether all its rows have the values that were asked for
     """
@@ -122,6 +122,7 @@ def _compared(number: int, least: Any, largest: Any, bounds: Bounds) -> tuple[An
         exact = pc.equal(least, largest)
         of_them = pc.is_in(least, pa.array([_as(value, least.type).as_py() for value in bounds.among], least.type))
         within = pc.and_kleene(within, pc.or_kleene(of_them, pc.invert(exact)))
+        return within, pc.and_kleene(exact, of_them)
     return within, pc.and_kleene(pc.greater_equal(least, low), pc.less_equal(largest, high))
 
 

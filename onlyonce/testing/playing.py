@@ -232,7 +232,7 @@ class Target:
     _rows: list[Row] = field(default_factory=list)
     _added: list[Row] = field(default_factory=list)
     _deleted: dict[str, Row] = field(default_factory=dict)
-    _changes: dict[tuple[str, tuple[Any, ...]], Row] = field(default_factory=dict)
+    _changes: dict[tuple[str, tuple[Any, ...], bool], Row] = field(default_factory=dict)
 
     def write(self, rows: list[Row]) -> None:
         """Write what a batch of the stream writes."""
@@ -243,7 +243,10 @@ class Target:
         if sink.write == "increment":
             self._added += rows
         elif sink.write == HISTORY:
-            self._changes |= {(self._keys(row), _position(sink.sequence_by, row)): row for row in rows}
+            told = sink.delete_when
+            self._changes |= {
+                (self._keys(row), _position(sink.sequence_by, row), bool(told and row[told])): row for row in rows
+            }
         elif sink.sequence_by:
             self._upsert_newest(rows)
         elif sink.write == "upsert":

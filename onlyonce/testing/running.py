@@ -26,6 +26,7 @@ from onlyonce.api.declaration import unknown
 from onlyonce.api.pipeline import Output, Pipeline
 from onlyonce.core.errors import Refused
 from onlyonce.core.stored_names import OO_EVENT_TIME
+from onlyonce.core.unrepeatable import SMALLEST
 from onlyonce.engine import session
 from onlyonce.engine.failures import translate
 from onlyonce.environment import set_missing
@@ -233,8 +234,8 @@ NOT_DETERMINISTIC = (
 )
 BY_ORDER = (
     "the function depends on the order of the rows, or on which batch they come in. first(), last(), "
-    "collect_list() and monotonic ids do "
-    f"that: take min_by(value, {OO_EVENT_TIME}), array_sort(collect_list(…)), or a key of the record"
+    "min_by(), collect_list() and monotonic ids do "
+    f"that: take {SMALLEST}, array_sort(collect_list(…)), or a key of the record"
 )
 
 

@@ -86,3 +86,13 @@ def history(changes: Iterable[Change]) -> set[tuple[str, int, int, int, int | No
         if not change.deleted:
             found.add((change.key, change.position, change.value, change.position, ends, ends is None))
     return found
+
+
+TIED = (Change(3, "a", "u", 20), Change(3, "a", "d", 20))
+"""A version and a delete of a key at one position, as two batches may bring them."""
+TIED_HISTORY = {("a", 1, 10, 1, 3, False), ("a", 3, 20, 3, 3, False)}
+
+
+def tied(first: Change) -> list[list[Change]]:
+    """Two batches, of which the first has `first` of the two."""
+    return [[Change(1, "a", "c", 10), first], [one for one in TIED if one != first]]

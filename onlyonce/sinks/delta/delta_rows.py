@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from onlyonce.core import table_versions
 from onlyonce.core.column_types import Length, length
 from onlyonce.core.errors import Refused
 from onlyonce.core.locations import Location
@@ -200,7 +201,7 @@ def _of_changes(table: DeltaTable) -> Iterator[str]:
     configuration = table.metadata().configuration
     for key, name in (
         ("delta.appendOnly", "the property delta.appendOnly"),
-        ("delta.enableChangeDataFeed", "a change data feed"),
+        (table_versions.FEED, "a change data feed"),
     ):
-        if configuration.get(key, "false").lower() == "true":
+        if table_versions.is_on(configuration, key):
             yield name

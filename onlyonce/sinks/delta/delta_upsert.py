@@ -59,9 +59,9 @@ class Replace:
         """See `rewrite.Plan`."""
         delta_rows.refuse_feature_change(table, self.path)
         if isinstance(self.span, OpenSpan):
-            first, closed = self.span.times
-            latest = to_time(LAST)
-            asked = {START: Bounds(first, latest), WINDOW_END: Bounds(closed, latest)}
+            first, latest = to_time(self.span.first), to_time(LAST)
+            # A window that ends at `closed` has closed, and its row stays.
+            asked = {START: Bounds(first, latest), WINDOW_END: Bounds(to_time(self.span.closed + 1), latest)}
             if self.date in table.metadata().partition_columns:
                 asked[self.date] = Bounds(first.date(), latest.date())
             return table_files.holding(table, asked)
@@ -228,7 +228,8 @@ def _column(name: str, takes: Column, *, arrives: bool) -> Column:
 # to the second table, then the upsert removes and writes rows. If the driver is killed between the two, the replay
 # repeats them. A position in the second table never goes back, and no row is removed from it. So what a batch does to a
 # key depends on the newest delete alone, whatever came in between. A batch reads the files of the second table that may
-# hold one of its keys. It has one row for each key that was ever deleted, with its keys and its sequence_by alone.
+# hold one of its keys. It has one row for each key that was ever deleted, with its keys and its sequence_by alone; for
+# a history, one row for each delete, with its valid_from too.
 
 
 def refuse_as_target(path: Location, output: Output) -> None:
@@ -376,7 +377,7 @@ class History:
 
     def _moved(self, changes: DataFrame) -> DataFrame:
         """Return the versions that are new, or whose end has moved, with their new ends."""
-        later = Window.partitionBy(*map(quoted, self.sink.keys)).orderBy(*map(quoted, self.sink.sequence_by))
+        later = Window.partitionBy(*map(quoted, self.sink.keys)).orderBy(*map(quoted, self.sink.sequence_by), GONE)
         ended = changes.withColumns(
             {UNTIL: F.lead(VALID_FROM).over(later), NEWEST: F.lead(F.lit(True)).over(later).isNull()}
         )

@@ -184,15 +184,18 @@ ENDS = {VALID_TO: "datetime(6)", IS_CURRENT: "tinyint"}
 """The columns that the platform computes, and their types."""
 OLD_CHANGES = "DROP TEMPORARY TABLE IF EXISTS oo_changes"
 CHANGES = (
-    "CREATE TEMPORARY TABLE oo_changes ENGINE = InnoDB SELECT {kept} FROM {target} WHERE ({keys}) IN (SELECT "
-    "{keys} FROM {arriving})"
+    "CREATE TEMPORARY TABLE oo_changes ENGINE = InnoDB SELECT {kept}, false AS oo_gone FROM {target} "
+    "WHERE ({keys}) IN (SELECT {keys} FROM {arriving})"
 )
-ENDED = "INSERT INTO oo_changes ({kept}) SELECT {kept} FROM {deleted} WHERE ({keys}) IN (SELECT {keys} FROM {arriving})"
+ENDED = (
+    "INSERT INTO oo_changes ({kept}, oo_gone) SELECT {kept}, true FROM {deleted} WHERE ({keys}) IN (SELECT {keys} FROM "
+    "{arriving})"
+)
 FIND_ENDS = """
 UPDATE {target} AS target JOIN (
-    SELECT {identity}, LEAD(valid_from) OVER later AS valid_to, LEAD(1) OVER later IS NULL AS is_current
-    FROM oo_changes WINDOW later AS (PARTITION BY {keys} ORDER BY {ordered})
-) AS found ON {same_version}
+    SELECT {identity}, oo_gone, LEAD(valid_from) OVER later AS valid_to, LEAD(1) OVER later IS NULL AS is_current
+    FROM oo_changes WINDOW later AS (PARTITION BY {keys} ORDER BY {ordered}, oo_gone)
+) AS found ON {same_version} AND NOT found.oo_gone
 SET target.valid_to = found.valid_to, target.is_current = found.is_current
 WHERE NOT (target.valid_to <=> found.valid_to AND target.is_current <=> found.is_current)
 """

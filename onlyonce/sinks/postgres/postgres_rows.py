@@ -220,22 +220,22 @@ ON CONFLICT ({identity}) DO UPDATE SET valid_from = excluded.valid_from
 COUNT = "SELECT count(*) FROM arriving {versions}"
 FIND_ENDS = """
 WITH found AS (
-    SELECT {identity}, lead(valid_from) OVER later AS valid_to, lead(true) OVER later IS NULL AS is_current
+    SELECT {identity}, oo_gone, lead(valid_from) OVER later AS valid_to, lead(true) OVER later IS NULL AS is_current
     FROM (
-        SELECT {kept} FROM {target} WHERE ({keys}) IN (SELECT {keys} FROM arriving)
+        SELECT {kept}, false AS oo_gone FROM {target} WHERE ({keys}) IN (SELECT {keys} FROM arriving)
         {ended}
     ) AS change
-    WINDOW later AS (PARTITION BY {keys} ORDER BY {ordered})
+    WINDOW later AS (PARTITION BY {keys} ORDER BY {ordered}, oo_gone)
 ), changed AS (
     SELECT found.* FROM found JOIN {target} AS target ON {same}
-    WHERE (target.valid_to, target.is_current) IS DISTINCT FROM (found.valid_to, found.is_current)
+    WHERE NOT found.oo_gone AND (target.valid_to, target.is_current) IS DISTINCT FROM (found.valid_to, found.is_current)
 ), written AS (
     UPDATE {target} AS target SET valid_to = found.valid_to, is_current = found.is_current
     FROM changed AS found WHERE {same} RETURNING 1
 )
 SELECT (SELECT count(*) FROM changed) - (SELECT count(*) FROM written)
 """
-ENDED = "UNION ALL SELECT {kept} FROM {deleted} WHERE ({keys}) IN (SELECT {keys} FROM arriving)"
+ENDED = "UNION ALL SELECT {kept}, true FROM {deleted} WHERE ({keys}) IN (SELECT {keys} FROM arriving)"
 
 
 def write_history(

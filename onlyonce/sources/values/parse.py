@@ -217,7 +217,7 @@ def _made(column: str, kind: str, made: str) -> Column:
 
 def line_column(schema: StructType) -> Column:
     """Return the row as JSON, or its beginning if it is too large."""
-    return F.coalesce("oo_line", F.to_json(F.struct(*[F.col(quoted(name)) for name in schema.names]), encoding.TIMES))
+    return F.coalesce("oo_line", F.to_json(F.struct(*map(_in_json, schema.fields)), encoding.TIMES))
 
 
 def content_column(schema: StructType) -> Column:
@@ -226,11 +226,15 @@ def content_column(schema: StructType) -> Column:
     for field in schema.fields:
         column = F.col(quoted(field.name))
         if _is_nested(field):
-            column = F.to_json(F.struct(column), encoding.TIMES)
+            column = F.to_json(F.struct(_in_json(field)), encoding.TIMES)
         parts += [column.isNotNull(), column]  # Spark's XXH64 leaves nulls out
         if isinstance(field.dataType, FloatType | DoubleType):
             parts.append((column == 0) & F.startswith(column.cast("string"), F.lit("-")))
     return F.xxhash64(*parts)
+
+
+def _in_json(field: StructField) -> Column:
+    return encoding.with_repeatable_keys(F.col(quoted(field.name)), field.dataType).alias(field.name)
 
 
 def _is_nested(field: StructField) -> bool:

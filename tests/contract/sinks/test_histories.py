@@ -104,6 +104,20 @@ def test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_d
     assert versions(log) == {("a", 1, 10, 1, 4, False), ("a", 4, 20, 4, 6, False), ("a", 9, 30, 9, None, True)}
 
 
+@pytest.mark.parametrize("first", source.TIED, ids=lambda change: change.op)
+def test_delete_at_a_version_s_position_comes_after_it(log: Log, first: Change) -> None:
+    """Whichever of the two comes first; `onlyonce.testing` has the same."""
+    table, target = made(log), Target(Output(name="customers", transform="a:b", sink=SINK))
+    for number, batch in enumerate(source.tied(first)):
+        table.write(number, rows_of(batch), SCHEMA)
+        target.write(rows_of(batch))
+    assert versions(log) == source.TIED_HISTORY
+    assert {(row["position"], seconds(row["valid_to"]), row["is_current"]) for row in target.rows()} == {
+        (1, 3, False),
+        (3, 3, False),
+    }
+
+
 def test_a_history_without_deletes_has_all_rows_as_versions(log: Log) -> None:
     """A row that the source has deleted may be a version with a mark."""
     table = made(log, Postgres(table="results.customers", write="history", keys="key", sequence_by="position"))

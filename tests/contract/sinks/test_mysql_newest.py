@@ -122,6 +122,15 @@ def test_an_older_change_does_not_bring_a_deleted_row_back_and_a_newer_one_does(
     assert (table.rows(), table.deleted()) == ({("a", 6, 60)}, {("b", 5)})
 
 
+@pytest.mark.parametrize("first", source.TIED, ids=lambda change: change.op)
+def test_delete_at_a_version_s_position_comes_after_it(there: There, first: Change) -> None:  # noqa: F811
+    """Whichever of the two comes first."""
+    table = Table(there, HISTORY).prepare()
+    for number, batch in enumerate(source.tied(first)):
+        table.write(number, batch)
+    assert table.versions() == source.TIED_HISTORY
+
+
 def test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete(there: There) -> None:  # noqa: F811
     """The one before it ends at the late one, and the current one stays current."""
     table = Table(there, HISTORY).prepare()

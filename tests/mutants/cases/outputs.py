@@ -148,6 +148,15 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "closed-session-goes-with-open-ones",
+        "a file in which a session ends at the watermark is replaced whole, and the row of that session is lost",
+        "onlyonce/sinks/delta/delta_upsert.py",
+        Replace("Replace.files", "self.span.closed + 1", "self.span.closed"),
+        tests=(
+            "tests/unit/storage/test_table_files.py::test_file_with_a_window_that_has_just_closed_is_not_replaced_whole",
+        ),
+    ),
+    Mutant(
         "open-sessions-stay-in-postgres",
         "rows of open sessions stay in a table of PostgreSQL next to those of the next pane",
         "onlyonce/sinks/postgres/sink_postgres.py",
@@ -402,6 +411,13 @@ MUTANTS = (
         tests=(
             "tests/contract/outputs/test_counted_again.py::test_what_was_counted_is_not_counted_again_however_many_batches_read_it_again[two batches]",
         ),
+    ),
+    Mutant(
+        "pane-of-an-earlier-declaration",
+        "a window of an earlier declaration that holds records back gets a pane without rows, which replaces its files",
+        "onlyonce/outputs/window_log.py",
+        Replace("_of_declaration", "first is None or window[0] >= first", "True"),
+        tests=("tests/unit/outputs/test_counting.py::test_window_of_an_earlier_declaration_gets_no_pane",),
     ),
     Mutant(
         "late-is-counted-in-time",

@@ -247,6 +247,24 @@ def test_new_incarnation_with_other_panes_is_refused(
     )
 
 
+def test_session_that_ends_at_the_watermark_keeps_its_row(
+    platform: Platform, spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has closed, and the table's file has it beside open sessions that the next pane replaces."""
+    oracle, names = Oracle(), ("in_delta", "in_postgres")
+    _declare(platform, monkeypatch, "early")
+    for number, part in enumerate(("a0 a4 b1", "a8 a12 a16", "a17")):
+        records = [
+            {"id": one, "shop": one[0], "at": (START + int(one[1:]) * MINUTE).isoformat(), "cents": 1, "weight": 1.0}
+            for one in part.split()
+        ]
+        platform.put("shop", f"{number}.jsonl", records)
+        oracle.batch(records)
+        platform.run("shop")
+        found = {name: in_sink(platform, open_sessions.SHOP.output(name)) for name in names}
+        assert found == dict.fromkeys(names, oracle.sessions()), number
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_played_pipeline_replaces_all_open_sessions(spark: object, seed: int) -> None:
     """`onlyonce.testing` shows the sessions of the records so far, as the run above."""

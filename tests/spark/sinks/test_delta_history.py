@@ -6,12 +6,14 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from onlyonce.api.pipeline import Delta
 from onlyonce.core.errors import InvariantBroken, Refused
+from onlyonce.sinks.delta.delta_upsert import History
 from tests.contract.conftest import Log, shared  # noqa: F401 - a fixture
 from tests.spark.sinks.test_delta_deletes import POINTS, Killed, killed
 from tests.spark.sinks.test_sink_schema import Table
@@ -95,6 +97,26 @@ def test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_d
         ("a", 9, 30, 9, None, True),
         ("b", 2, 5, 2, None, True),
     }
+
+
+@pytest.mark.parametrize("first", source.TIED, ids=lambda change: change.op)
+def test_delete_at_a_version_s_position_comes_after_it(shared: Log, spark: Any, first: Change) -> None:  # noqa: F811
+    """Whichever of the two comes first."""
+    table = opened(shared, spark)
+    for batch in source.tied(first):
+        table.write(SCHEMA, *map(row, batch))
+    assert versions(table) == source.TIED_HISTORY
+
+
+def test_delete_comes_after_its_version_in_whatever_order_tasks_bring_them(spark: Any) -> None:
+    """Spark's sort keeps no order of equal positions."""
+    sink = Delta(write="history", keys="id", sequence_by="position", delete_when="gone")
+    changes = spark.createDataFrame(
+        [("a", "3", START, gone, not gone, None, None) for gone in (True, False)],
+        "id string, position string, valid_from timestamp, oo_gone boolean, oo_new boolean, valid_to timestamp, is_current boolean",
+    )
+    [version] = History(changes, Path("lake"), sink)._moved(changes.coalesce(1)).collect()
+    assert (version.valid_to.replace(tzinfo=UTC), version.is_current) == (START, False)
 
 
 def test_what_has_no_place_in_a_history_is_refused_and_changes_nothing(shared: Log, spark: Any) -> None:  # noqa: F811

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from onlyonce.api.pipeline import Kafka
 from onlyonce.core import line_values
+from onlyonce.engine import encoding
 from onlyonce.sources import lines
 from onlyonce.sources.values import parse
 from tests.support.shop import SHOP
@@ -45,6 +47,28 @@ def test_a_column_is_shown_as_python_shows_a_value(spark: Any) -> None:
     found = {row.text: row.shown for row in frame.select("text", parse.shown(F.col("text")).alias("shown")).collect()}
 
     assert found == {one: line_values.shown(one) for one in HOSTILE}
+
+
+def test_payload_is_the_same_each_time_whatever_keys_a_map_has(spark: Any) -> None:
+    """A replay compares it. Where Spark has always written the keys in one way, it stays as it was."""
+    frame = spark.range(3).selectExpr(
+        "cast(NULL AS string) AS oo_line",
+        "map(encode(cast(id AS string), 'utf-8'), 1) AS bytes",
+        "array(map(array(id), 1)) AS arrays",
+        "map(struct(encode(cast(id AS string), 'utf-8')), 1) AS structs",
+        "map(timestamp_seconds(id), 1) AS times",
+        "named_struct('d', map(date_from_unix_date(cast(id AS int)), 1)) AS days",
+    )
+    schema = frame.drop("oo_line").schema
+    for name in schema.names:
+        kind = StructType([schema[name]])
+        rows = frame.select(parse.content_column(kind), parse.line_column(kind))
+        assert rows.collect() == rows.collect(), name
+
+    for name in ("times", "days"):
+        as_it_was = F.to_json(F.struct(name), encoding.TIMES)
+        now = parse.content_column(StructType([schema[name]]))
+        assert frame.filter(now != F.xxhash64(F.lit(True), as_it_was)).isEmpty()
 
 
 def test_a_reason_has_no_value_of_a_header(spark: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from onlyonce.core import table_versions
 from onlyonce.core.errors import Refused
-from onlyonce.core.table_versions import BY_ROW, DELETE, INSERT, DataFile
+from onlyonce.core.table_versions import BY_ROW, DELETE, FEED, INSERT, DataFile
 
 VECTOR = {"storageType": "u", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
 
@@ -122,3 +122,11 @@ def test_what_all_rows_share_is_beside_them() -> None:
     assert table_versions.beside(file, {"day": "date"}, None) == plain
     assert table_versions.beside(file, {"day": "date"}, 5) == [*plain, ("_change_type", "delete", "string"), *at]
     assert table_versions.beside(DataFile(7, "a", (), BY_ROW), {}, 5) == at
+
+
+@pytest.mark.parametrize(
+    ("told", "on"), [({}, False), ({FEED: "false"}, False), ({FEED: "true"}, True), ({FEED: "TRUE"}, True)]
+)
+def test_property_is_on_as_delta_reads_it(told: dict[str, str], on: bool) -> None:
+    """Small letters or capitals."""
+    assert table_versions.is_on(told, FEED) is on

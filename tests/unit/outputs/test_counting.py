@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from onlyonce.commitlog.batches import COUNTED
+from onlyonce.commitlog.removals import REJECTED
 from onlyonce.core.batch import to_micros, to_time
 from onlyonce.core.frontier import Frontier, is_late, late_through
+from onlyonce.core.triggers import AfterRecords, Held
 from onlyonce.core.windows import Chained, Fixed, Joined, Session, Sliding, Window, micros
-from onlyonce.outputs import window_log
+from onlyonce.outputs import at_close, events, window_log
+from onlyonce.outputs.results import Versions
+from onlyonce.outputs.window_log import Met
 from onlyonce.receive.events import FRONTIER_ROW
 
 HOUR = timedelta(hours=1)
@@ -59,6 +66,28 @@ def test_windows_are_counted_as_the_model_judges_each_record(window: Window, tmp
 
 def test_no_files_have_no_windows() -> None:
     assert window_log.counted_windows([], Fixed(HOUR), WATERMARK_DELAY).num_rows == 0
+
+
+def test_window_of_an_earlier_declaration_gets_no_pane(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log still has the records that it holds back. A pane would have none of its rows, and replace its files."""
+    old, new = ((START + n * micros(HOUR), START + (n + 1) * micros(HOUR)) for n in (0, 1))
+    held = dict.fromkeys((old, new), Held(3, START))
+    root = SimpleNamespace(name="sums", trigger=AfterRecords(1), has_early_sessions=False, pane_column=None)
+    monkeypatch.setattr(window_log, "Panes", lambda _: SimpleNamespace(held=lambda *_: held))
+    monkeypatch.setattr(window_log, "received", lambda *_: [])
+    monkeypatch.setattr(window_log, "counted_batch", lambda *_: Met(COUNTED.empty_table(), REJECTED.empty_table()))
+    monkeypatch.setattr(at_close, "closed_at", lambda *_: new[1])
+    monkeypatch.setattr(events, "closing_stream", lambda *_: None)
+    context: Any = SimpleNamespace(bounded=False, instance="shop")
+    query: Any = SimpleNamespace(database=None, first_window=new[0], log=SimpleNamespace(info=lambda *_, **__: None))
+    plan = SimpleNamespace(ingestion_time=to_time(new[1]), incarnation="shop/sums/2", batch_id=0)
+    others: Any = (root, SimpleNamespace(plan=plan), Versions(0, 1), ExitStack())
+
+    fired = window_log.fired_panes(context, query, *others)
+
+    assert fired is not None
+    assert fired.windows == [new]
+    assert [row["window_start"] for row in fired.held.to_pylist()] == [to_time(new[0])]
 
 
 def _pairs(time: int, frontier: Frontier, window: Window) -> list[tuple[tuple[int, int], bool]]:

@@ -14,6 +14,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import AddAction
 
+from onlyonce.core.backfill import OpenSpan
+from onlyonce.core.batch import to_micros
+from onlyonce.core.locations import location
+from onlyonce.sinks.delta.delta_upsert import Replace
 from onlyonce.tables import table_files
 from onlyonce.tables.table_files import Bounds
 
@@ -84,6 +88,23 @@ def test_of_values_that_are_told_one_by_one_those_between_are_left_out(tmp_path:
     found = table_files.holding(table, {"k": Bounds(first, last, among=(first, last))})
     assert [dict(held.partition)["k"] for held in found] == [str(first), str(last)]
     assert all(held.whole for held in found)
+
+    # Bounds do not tell what lies between.
+    table = made(tmp_path / "mixed", "number", [[1, 3, 5]], [])
+    [held] = table_files.holding(table, {"k": Bounds(1, 5, among=(1, 5))})
+    assert not held.whole
+
+
+def test_file_with_a_window_that_has_just_closed_is_not_replaced_whole(tmp_path: Path) -> None:
+    """Open windows end later than the watermark. A window that ends at it keeps its row."""
+    ends = [NOON + timedelta(minutes=n) for n in (0, 1)]
+    for some in (ends, ends[1:]):
+        times = pa.array(some, pa.timestamp("us", "UTC"))
+        write_deltalake(tmp_path, pa.table({"window_start": times, "window_end": times}), mode="append")
+    closed, start = (to_micros(time) for time in (NOON, NOON - timedelta(hours=1)))
+    rows: Any = None
+    pane = Replace(rows, location(str(tmp_path), "lake"), OpenSpan(start, closed), "window_date")
+    assert {held.rows: held.whole for held in pane.files(DeltaTable(tmp_path))} == {2: False, 1: True}
 
 
 def test_no_value_at_all_is_asked_for(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from onlyonce.core.unrepeatable import (
     COSTS,
     LISTED,
+    SMALLEST,
     Found,
     Kind,
     because,
@@ -17,6 +18,7 @@ from onlyonce.core.unrepeatable import (
     listed,
     staged_rows,
 )
+from onlyonce.outputs import unrepeatable
 
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "stable-input.md"
 RAND = Found("rand()", "rand(1)", LISTED["Rand"])
@@ -73,7 +75,7 @@ def test_a_report_has_no_table_of_nothing() -> None:
     ("why", "called", "instead"),
     [
         (str(RAND), "rand", LISTED["Rand"].instead),
-        (str(Found("Limit", "", LISTED["GlobalLimit"])), "Limit", "min_by for each key"),
+        (str(Found("Limit", "", LISTED["GlobalLimit"])), "Limit", f"{SMALLEST} for each key"),
         (str(Found("listagg(shop, NULL)", "", LISTED["ListAgg"])), "listagg", LISTED["ListAgg"].instead),
         ("stable_input=True is declared", "", None),
     ],
@@ -83,6 +85,15 @@ def test_a_reason_names_its_expression(why: str, called: str, instead: str | Non
     assert expression_of(why) == called
     [[row]] = staged_rows({"shop": {"sums": why}}, {}).values()
     assert row["if it is not wanted"] == (f"use {instead}" if instead else "take stable_input=True out")
+
+
+def test_each_expression_that_spark_does_not_flag_is_looked_for_by_its_name() -> None:
+    """A plan is only walked where a name is in its text."""
+    operators = {"GlobalLimit", "Deduplicate", "DeduplicateWithinWatermark"}
+    not_flagged = {
+        name.lower() for name, one in LISTED.items() if one.kind is not Kind.CHANCE and name not in operators
+    }
+    assert not_flagged <= {*unrepeatable._NAMES.replace("_", "").split("|")}
 
 
 def test_each_reason_of_the_list_is_on_its_page() -> None:
