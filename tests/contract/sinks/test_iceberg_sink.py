@@ -354,10 +354,13 @@ def test_a_batch_stops_if_its_table_lost_a_column_during_the_run_or_requires_ano
 
 
 def test_a_catalog_that_is_not_configured_is_refused() -> None:
-    """With what would describe it."""
+    """With what would describe it: pyiceberg's variables describe none whose name has an underscore."""
     with pytest.raises(Refused, match="no Iceberg catalog 'nowhere'") as told:
         iceberg_catalogs.catalog("nowhere")
     assert "PYICEBERG_CATALOG__NOWHERE__URI" in told.value.hint
+    with pytest.raises(Refused, match="no Iceberg catalog 'no_where'") as told:
+        iceberg_catalogs.catalog("no_where")
+    assert "PYICEBERG_CATALOG" not in told.value.hint
 
 
 def test_a_catalog_that_can_not_be_opened_as_configured_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
