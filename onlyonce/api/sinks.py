@@ -507,7 +507,7 @@ class Iceberg(DeclaredSink):
 
     table     'namespace.table'; created if it is missing, and so is its namespace. An existing one may be partitioned
               by columns as they are (identity), not by days or buckets
-    catalog   the name of the catalog in pyiceberg's own configuration: .pyiceberg.yaml, or
+    catalog   the name of the catalog in pyiceberg's own configuration: .pyiceberg.yaml, or, for a name without `_`,
               PYICEBERG_CATALOG__<NAME>__URI and its companions
     write     'append'. Rows can't be replaced by key so far
     keys      only for the error message: an append has none

@@ -8,7 +8,6 @@ the database notes the name. A newer driver ends the session that holds that loc
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -59,6 +58,9 @@ AWAY = {
 Too many connections, shutdown, lock wait, deadlock, killed, lost; no room, no memory; read-only for now.
 """
 NOT_LET_IN = {1044, 1045, 1049, 1129, 1130, 1698, 3118}
+NO_SESSION = 1094
+NOT_OURS = 1095
+"""What KILL answers for a session that has ended, and for another account's session."""
 NOT_ALLOWED = 1142
 """The account has no permission for a statement on a table."""
 OLDEST = {True: (10, 6), False: (8, 0, 16)}
@@ -152,13 +154,28 @@ def drop_table(connection: Connection, name: str) -> None:
 
 def end_older_sessions(connection: Connection, number: int, below: int) -> None:
     """End the sessions of an incarnation's epochs below one. A stalled one would hold the epoch's row against the
-    bump.
+    bump. Raise Refused for a session that this account may not end.
     """
     for row in connection.execute(_text("older_sessions"), {"number": number, "below": below}).all():
         if row.connection is not None:
-            with suppress(OperationalError):  # it has ended meanwhile
-                connection.exec_driver_sql("KILL %s", (row.connection,))
+            _end_session(connection, row.connection)
         connection.execute(_text("remove_session"), {"name": row.name})
+
+
+def _end_session(connection: Connection, session: int) -> None:
+    try:
+        connection.exec_driver_sql("KILL %s", (session,))
+    except DBAPIError as error:
+        if code_of(error) == NOT_OURS:
+            raise Refused(
+                f"MySQL does not let {connection.engine.url.username} end session {session} of an earlier driver: "
+                f"{told(error)}",
+                data="nothing was written; that session may hold a lock for which this run would wait",
+                hint="let this account end other accounts' sessions (CONNECTION_ADMIN; in MariaDB CONNECTION ADMIN), "
+                f"or KILL {session} there; then start the run again",
+            ) from error
+        if code_of(error) != NO_SESSION:  # else it has ended meanwhile
+            raise
 
 
 def is_away(error: DBAPIError) -> bool:

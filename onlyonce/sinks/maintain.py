@@ -28,6 +28,7 @@ from onlyonce.commitlog.batches import Batches
 from onlyonce.core.batch import to_time
 from onlyonce.core.errors import Refused
 from onlyonce.core.locations import Location
+from onlyonce.core.runs import first_line
 from onlyonce.core.stored_names import WINDOW_DATE
 from onlyonce.core.windows import Session, own
 from onlyonce.database.connect import Database
@@ -85,8 +86,9 @@ def maintain_output(
             return reason
         return maintain(path, closed, keep_hours(database), dry_run=dry_run)
     except (DeltaError, OSError, Refused) as error:
-        # Another writer has committed, or the table can't be opened. Nothing was changed; other tables are maintained.
-        return f"left for the next time: {str(error).splitlines()[0]}"
+        # Another writer has committed, or the table can't be opened. The dates before it are compacted; no row was
+        # changed. Other tables are maintained.
+        return f"left for the next time: {first_line(error)}"
 
 
 def table_of(pipeline: Pipeline, output: Output) -> Location | None:

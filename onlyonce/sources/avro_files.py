@@ -14,6 +14,7 @@ import lzma
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from importlib.util import find_spec
+from itertools import count
 from typing import IO, Any
 
 import fastavro
@@ -203,6 +204,8 @@ def _is_mixed(schema: Avro, defined: dict[str, Avro]) -> bool:
 Schema = Any
 DEEPEST = 64
 """The deepest nesting of types."""
+MOST_TYPES = 100_000
+"""The most types, where a named type counts at each mention: Arrow's types have no names."""
 BLOCK = 1 << 26
 """The most bytes that one block may unpack to. Writers make blocks of some kilobytes, each of whole records."""
 AT_ONCE = 1 << 26
@@ -232,7 +235,7 @@ def columns(at: FileAt) -> list[str]:
         schema = reader.writer_schema
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise Damaged("its values are not records")
-    if not _least(schema, {}, ()):
+    if not _least(schema):
         raise Damaged("its records take no bytes")
     return [field["name"] for field in schema["fields"]]
 
@@ -242,7 +245,7 @@ def check_types(schema: Schema) -> None:
 
     Names must be full names, as fastavro's parser returns them.
     """
-    _least(schema, {}, ())
+    _least(schema)
 
 
 def records(at: FileAt, names: Collection[str] | None, most_rows: int) -> Iterator[pa.RecordBatch]:
@@ -380,25 +383,36 @@ UNPACKED: dict[str, Callable[[bytes], int]] = {
 """How many bytes a block unpacks to; reading stops once the bound is exceeded."""
 
 
-def _least(schema: Schema, named: dict[str, Schema], inside: tuple[str, ...], depth: int = 0) -> int:
+def _least(schema: Schema) -> int:
     """Return the fewest bytes of a value. Raise Damaged for types that can't be read in bounds."""
+    return _least_of(schema, {}, (), 0, count(1))
+
+
+def _least_of(
+    schema: Schema, named: dict[str, Schema], inside: tuple[str, ...], depth: int, visited: Iterator[int]
+) -> int:
+    def within(part: Schema, inside: tuple[str, ...] = inside) -> int:
+        return _least_of(part, named, inside, depth + 1, visited)
+
     if depth > DEEPEST:
         raise Damaged(f"its types are more than {DEEPEST} deep inside each other")
+    if next(visited) > MOST_TYPES:
+        raise Damaged(f"it has more than {MOST_TYPES:,} types, where each mention of a named type counts")
     if isinstance(schema, list):
-        return 1 + min((_least(one, named, inside, depth + 1) for one in schema), default=0)
+        return 1 + min(map(within, schema), default=0)
     if isinstance(schema, str):
         if schema in inside:
             raise Damaged(f"its type {schema} has values of its own type inside")
-        return _least(named[schema], named, inside, depth + 1) if schema in named else int(schema != "null")
+        return within(named[schema]) if schema in named else int(schema != "null")
     kind, name = schema["type"], schema.get("name", "")
     if kind in ("record", "error"):
         named[name] = schema
-        return sum(_least(field["type"], named, (*inside, name), depth + 1) for field in schema["fields"])
-    if kind == "array" and not _least(schema["items"], named, inside, depth + 1):
+        return sum(within(field["type"], (*inside, name)) for field in schema["fields"])
+    if kind == "array" and not within(schema["items"]):
         raise Damaged("it has lists of values that take no bytes, so nothing bounds their length")
     if kind == "map":
-        _least(schema["values"], named, inside, depth + 1)
+        within(schema["values"])
     if kind == "fixed":
         named[name] = schema
         return int(schema["size"])
-    return 1 if kind in ("array", "map", "enum") else _least(kind, named, inside, depth + 1)
+    return 1 if kind in ("array", "map", "enum") else within(kind)

@@ -80,10 +80,20 @@ def new_ranges(
         key=lambda one: (one.modified_ns, one.path),
     )
     with ThreadPoolExecutor(max_workers=THREADS) as pool:
-        looks = pool.map(lambda one: list(_new(one, known, asked)), found)
-        ranges = [one for of_file in looks for one in of_file]
-    # A file that is renamed while we list may be found under both names.
-    return list({(one.identity, one.begins, one.refusal is None): one for one in ranges}.values())
+        looks = list(pool.map(lambda one: list(_new(one, known, asked)), found))
+    return [one for look in _of_each_file(looks) for one in look]
+
+
+def _of_each_file(looks: Iterable[list[InputFile]]) -> Iterable[list[InputFile]]:
+    """Return one look for each file: a file that has two names, or is renamed while we list, is found under both.
+
+    It may grow between the looks, and ranges of two looks need not join. So the one that reaches furthest counts.
+    """
+    found: dict[tuple[str, bool], list[InputFile]] = {}
+    for look in filter(None, looks):
+        file = (look[0].identity, look[0].refusal is None)
+        found[file] = max(found.get(file, look), look, key=lambda ranges: ranges[-1].ends)
+    return found.values()
 
 
 def at_start(
@@ -97,10 +107,11 @@ def at_start(
 def unread(
     folder: Path, known: Mapping[str, Known], *, with_compressed: bool, links: bool, folders: Folders
 ) -> Iterator[tuple[int, int]]:
-    """Yield (unread bytes, mtime in ns) of each file that has any; the first line of a new file is read.
+    """Yield (unread bytes, mtime in ns) of each file that has any, once; the first line of a new file is read.
 
     Bytes after the last whole record are included: they may be part of a record that has not ended.
     """
+    counted: set[str] = set()
     for one in _there(folder, with_compressed, links=links, folders=folders):
         with suppress(OSError):
             if one.kind:
@@ -108,7 +119,9 @@ def unread(
             with opened(one.place) as file:
                 size, who = os.fstat(file).st_size, of_open(file, one.path)
             seen = Known(0, "") if who is None else known.get(who, Known(0, ""))
-            if not seen.refused and size > seen.ends:
+            file_id = who or str(one.inode)
+            if not seen.refused and size > seen.ends and file_id not in counted:
+                counted.add(file_id)
                 yield size - seen.ends, one.modified_ns
 
 

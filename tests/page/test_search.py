@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from fastapi.testclient import TestClient
 
 from onlyonce.airflow.page import find
@@ -111,13 +114,46 @@ def test_a_column_that_no_pipeline_has_is_named(shop: Shop, client: TestClient, 
     assert "no pipeline has a column color" in asked(client, "color=red")
 
 
-def test_a_value_of_another_type_is_refused(shop: Shop, client: TestClient, tmp_path: Path) -> None:
+def test_a_value_of_another_type_is_told(shop: Shop, client: TestClient, tmp_path: Path) -> None:
     """With the type that the column has."""
     events(tmp_path)
-    answer = client.post("/search", data={"q": "sale=many"})
+    html = asked(client, "sale=many")
 
-    assert answer.status_code == 400
-    assert "int64" in answer.text
+    assert "is not of type int64, as sale is" in html
+    assert "Nothing is known" not in html
+
+
+class Sight:
+    """What a reader sees of two pipelines, whose columns have other types."""
+
+    def __call__(self, query: str, **_: object) -> list[dict[str, Any]]:
+        """Their names; nothing else is known."""
+        return [{"pipeline": name, "instance": name} for name in ("shop", "weir")] if query == "pipelines" else []
+
+    def instances(self) -> list[str]:
+        """Both."""
+        return ["shop", "weir"]
+
+    def sees_records(self, _instance: str) -> bool:
+        """Each."""
+        return True
+
+
+def test_a_column_of_another_type_hides_no_other_pipelines_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are found, whichever pipeline comes first; a list, to which no word can be compared, is told."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    events(tmp_path)
+    rows = DeltaTable(str(tmp_path / "data/shop/events")).to_pyarrow_table()
+    rows = rows.set_column(rows.schema.get_field_index("sale"), "sale", pa.array(["many"] * len(rows)))
+    rows = rows.append_column("tags", pa.array([["red"]] * len(rows)))
+    write_deltalake(str(tmp_path / "data/weir/events"), rows, partition_by=["oo_kind"])
+    sight: Any = Sight()
+
+    assert {row["instance"] for row in find.find(sight, "sale=many").records} == {"weir"}
+    [told] = find.find(sight, "tags=red").remarks
+    assert "'red' is not of type list<" in told
 
 
 def test_a_table_that_is_too_large_is_not_looked_through(

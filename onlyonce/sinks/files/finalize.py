@@ -31,6 +31,8 @@ from onlyonce.database.migrate import migrate
 from onlyonce.failpoints import passing
 from onlyonce.sinks.files.file_stores import Store, store_of
 
+UNREACHABLE = (OSError, ImportError, ValueError)
+"""Errors of a store that is away, whose package is not installed, or that no package knows."""
 SAMPLE = 30
 """How many files have their content read: the files that got their final names last."""
 
@@ -46,7 +48,7 @@ def disagreements(winners: list[Winner]) -> Iterator[str]:
     for winner in final:
         try:
             found = _found(store_of(winner.place), winner, winner.file_no in read)
-        except OSError as error:
+        except UNREACHABLE as error:
             raise Retryable(
                 f"{winner.place}: {error}",
                 data="nothing was changed; the audit only reads",
@@ -93,9 +95,10 @@ def main(argv: list[str]) -> Report:
     away: dict[str, Retryable] = {}
     while panes := _waiting(database, instances, broken):
         whole = [pane for pane in panes if _published(pane, broken, away)]
-        _mark(database, [winner for pane in whole for winner in pane if winner.finalized_at is None])
+        _mark(database, [winner for pane in whole for winner in pane if winner.finalized_at is None], broken, away)
         for pane in whole:
-            _add_up(done, pane)
+            if pane[0].of_pane not in broken:
+                _add_up(done, pane)
     if broken:
         first = min(broken.values(), key=lambda error: isinstance(error, Retryable))
         more = f" (and {len(broken) - 1} more panes that can't be finalized)" if len(broken) > 1 else ""
@@ -135,22 +138,35 @@ def _published(pane: list[Winner], broken: dict[Pane, InvariantBroken | Retryabl
     except InvariantBroken as error:
         broken[first.of_pane] = error
         log.error("not final", output=first.output, window=first.window_start, pane=first.pane, what=error.what)
-    except OSError as error:
-        broken[first.of_pane] = away[first.place] = Retryable(
-            f"{first.place}: {error}",
-            data="what got its final name has it; the rest waits, and nothing is half done",
-            hint="see that the folder or store can be reached and written, then: onlyonce finalize",
-        )
+    except UNREACHABLE as error:
+        broken[first.of_pane] = away[first.place] = _away(first.place, error)
     return first.of_pane not in broken
 
 
-def _mark(database: Database, winners: list[Winner]) -> None:
-    by_place = groupby(sorted(winners, key=lambda winner: winner.place), key=lambda winner: winner.place)
-    for place, some in by_place:
-        store_of(place).published(list(some))
+def _away(place: str, error: Exception) -> Retryable:
+    return Retryable(
+        f"{place}: {error}",
+        data="what got its final name has it; the rest waits, and nothing is half done",
+        hint="see that the folder or store can be reached and written, then: onlyonce finalize",
+    )
+
+
+def _mark(
+    database: Database,
+    winners: list[Winner],
+    broken: dict[Pane, InvariantBroken | Retryable],
+    away: dict[str, Retryable],
+) -> None:
+    """Note the final names in the log, after they are durable. Add the panes of an unreachable place to `broken`."""
+    for place, some in groupby(sorted(winners, key=lambda winner: winner.place), key=lambda winner: winner.place):
+        files = list(some)
+        try:
+            store_of(place).published(files)
+        except UNREACHABLE as error:
+            away[place] = _away(place, error)
+            broken.update((winner.of_pane, away[place]) for winner in files)
     passing("finalize-before-mark")
-    numbers = [winner.file_no for winner in winners]
-    Files(database).note_final_names(numbers)
+    Files(database).note_final_names([winner.file_no for winner in winners if winner.of_pane not in broken])
     passing("finalize-after-mark")
 
 

@@ -48,11 +48,12 @@ def catalog(name: str) -> Catalog:
     with answering(name):
         given = Config().get_catalog_config(name)
         if not given:
+            # pyiceberg reads `_` in the name of a variable as `-`.
+            variables = "" if "_" in name else f", or by PYICEBERG_CATALOG__{name.upper()}__URI and its companions"
             raise Refused(
                 f"no Iceberg catalog {name!r} is configured here",
                 data="nothing was read or written",
-                hint=f"describe it in .pyiceberg.yaml, or by PYICEBERG_CATALOG__{name.upper()}__URI and its "
-                "companions, where drivers run. docs/how-to/iceberg.md",
+                hint=f"describe it in .pyiceberg.yaml{variables}, where drivers run. docs/how-to/iceberg.md",
             )
         try:
             # A session that the server has ended since the last batch is opened again.

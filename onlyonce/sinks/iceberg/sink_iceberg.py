@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -338,6 +338,7 @@ class IcebergWriter:
 
         The table would not take the rows at any replay either.
         """
+        refuse_changed(self._output, table, rows.columns)
         names = {name.lower(): name for name in rows.columns}
         for required in (field.name for field in table.schema().fields if field.required):
             if wrong := rows.filter(F.col(quoted(names[required.lower()])).isNull()).limit(1).collect():
@@ -565,20 +566,37 @@ def fit_table(output: Output, table: Table, wanted: Schema) -> None:
     column_types.refuse_other(
         f"{declared_at(output)}output {output.name}", ".".join(table.name()), kinds(wanted), kinds(table.schema())
     )
-    given = {field.name.lower() for field in wanted.fields}
-    if unwritten := [
-        field.name for field in table.schema().fields if field.required and field.name.lower() not in given
-    ]:
-        raise Refused(
-            f"{declared_at(output)}output {output.name}: {'.'.join(table.name())} requires the column "
-            f"{unwritten[0]}, which the rows don't have",
-            data="nothing was written",
-            hint="let the function give it, or make the column optional there",
-        )
+    _refuse_required(output, table, wanted.column_names, "nothing was written")
     there = {field.name.lower() for field in table.schema().fields}
     missing = [field for field in wanted.fields if field.name.lower() not in there]
     if missing:
         _add(table, missing)
+
+
+def refuse_changed(output: Output, table: Table, columns: Collection[str]) -> None:
+    """Raise Refused if the table has lost a column of the rows since the run began, or requires one they lack."""
+    nothing = "nothing of this batch was written to the table"
+    there = {name.lower() for name in table.schema().column_names}
+    if lost := [name for name in columns if name.lower() not in there]:
+        raise Refused(
+            f"{declared_at(output)}output {output.name}: {'.'.join(table.name())} has no column {lost[0]} any more, "
+            "which the rows have",
+            data=nothing,
+            hint="start the run again, which adds the column to the table; or let the function not give it",
+        )
+    _refuse_required(output, table, columns, nothing)
+
+
+def _refuse_required(output: Output, table: Table, columns: Collection[str], data: str) -> None:
+    given = {name.lower() for name in columns}
+    lacking = [field.name for field in table.schema().fields if field.required and field.name.lower() not in given]
+    if lacking:
+        raise Refused(
+            f"{declared_at(output)}output {output.name}: {'.'.join(table.name())} requires the column {lacking[0]}, "
+            "which the rows don't have",
+            data=data,
+            hint="let the function give it, or make the column optional there",
+        )
 
 
 def _add(table: Table, missing: list[types.NestedField]) -> None:

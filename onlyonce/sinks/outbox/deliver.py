@@ -389,16 +389,27 @@ def _chosen(asked: Namespace) -> list[tuple[str, Pipeline]]:
     """
     declared = declarations.load(asked.pipelines)
     if asked.pipeline is None:
-        return sorted(declared.items())
-    name = asked.pipeline.partition("@")[0]
-    if name not in declared:
-        raise unknown("pipeline", name, sorted(declared))
-    if asked.output is not None and not isinstance(declared[name].output(asked.output).sink, Sent):
+        chosen = sorted(declared.items())
+    else:
+        name = asked.pipeline.partition("@")[0]
+        if name not in declared:
+            raise unknown("pipeline", name, sorted(declared))
+        chosen = [(asked.pipeline, declared[name])]
+    if asked.output is not None:
+        _check_sends(asked.output, [output for _, pipeline in chosen for output in pipeline.outputs])
+    return chosen
+
+
+def _check_sends(name: str, outputs: Sequence[Output]) -> None:
+    """Raise Refused if no output has the name, or none that has it sends rows."""
+    named = [output for output in outputs if output.name == name]
+    if not named:
+        raise unknown("output", name, sorted({output.name for output in outputs}))
+    if not any(isinstance(output.sink, Sent) for output in named):
         raise Refused(
-            f"output {asked.output} sends nothing",
+            f"output {name} sends nothing",
             hint="only these sinks send rows: Webhook, BigQuery, BigQueryStream, KafkaSink, CustomSink",
         )
-    return [(asked.pipeline, declared[name])]
 
 
 def deliver(database: Database, instance: str, output: Output) -> bool:

@@ -115,9 +115,8 @@ def _batch(lines: list[str], schema: pa.Schema, unit: str) -> pa.RecordBatch:
 
 ROWS = 500
 """Google advises this; the API's limit is 50,000."""
-
-"""A request may have 10 MB, and the client's form of a row is longer than the row."""
 ROW_BYTES = 9_000_000
+"""A request may have 10 MB, and the client's form of a row is longer than the row."""
 OVERHEAD = 100
 TOO_BUSY = {"rateLimitExceeded", "quotaExceeded", "stopped"}
 LOST_INSIDE = {"backendError", "internalError", "timeout"}
@@ -175,7 +174,12 @@ def row_of(payload: str) -> Any:
 
     A number that a float would change is a string, which BigQuery reads as a number.
     """
-    return json.loads(payload, parse_float=_number)
+    return json.loads(payload, parse_float=_number, parse_int=_whole)
+
+
+def _whole(written: str) -> int | str:
+    number = int(written)
+    return number if abs(number) < 1 << 53 else written
 
 
 def _number(written: str) -> float | str:

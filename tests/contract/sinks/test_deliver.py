@@ -447,6 +447,16 @@ def test_delivered_rows_go_when_they_are_old_and_no_others(box: Outbox) -> None:
     assert box.log.multiset("SELECT seq FROM onlyonce.outbox") == Counter([(1,), (2,), (3,), (4,)])
 
 
+@pytest.mark.parametrize("pipeline", [["shop"], []])
+def test_an_output_that_is_not_declared_is_refused_with_and_without_a_pipeline(
+    box: Outbox, declared: Endpoint, pipeline: list[str]
+) -> None:
+    """Else a typing error would be taken for an outbox that is empty."""
+    with pytest.raises(Refused, match="no output 'notfy'") as told:
+        deliver.main([*pipeline, "--output", "notfy"])
+    assert "notify" in told.value.hint
+
+
 @pytest.mark.parametrize("value", ["", "example.org/mail", "https://"])
 def test_a_setting_that_is_missing_or_no_address_is_refused_by_name(
     box: Outbox, declared: Endpoint, monkeypatch: pytest.MonkeyPatch, value: str

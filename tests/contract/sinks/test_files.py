@@ -14,9 +14,10 @@ import pytest
 from onlyonce import failpoints
 from onlyonce.api.sinks import FileSink
 from onlyonce.core.errors import CommitStateUnknown, InvariantBroken, Refused, Retryable, Superseded
+from onlyonce.core.shards import Winner
 from onlyonce.database.connect import run
 from onlyonce.database.statements import make_home
-from onlyonce.sinks.files import finalize, sink_files, sweep
+from onlyonce.sinks.files import file_stores, finalize, sink_files, sweep
 from tests.contract.conftest import Log
 from tests.contract.shards import Shards, name_of, sales, wanted
 
@@ -290,6 +291,30 @@ def test_folder_that_is_away_keeps_no_other_waiting(shop: Shards) -> None:
     assert shop.lines() == wanted(*ALL)
 
 
+@pytest.mark.parametrize("moment", ["publish", "published"])
+@pytest.mark.parametrize("error", [ImportError, ValueError, OSError])
+def test_a_store_that_can_not_be_opened_keeps_no_other_waiting(
+    shop: Shards, monkeypatch: pytest.MonkeyPatch, moment: str, error: type[Exception]
+) -> None:
+    """Its package is not installed, or nobody knows it: whether at the first step of its files or at the last."""
+    other = replace(shop, place="shop/zz")
+    shop.batch(0, ALL)
+    other.batch(1, sales(9, minute=7))
+    whole = getattr(file_stores.LocalStore, moment)
+
+    def failing(store: file_stores.LocalStore, winners: list[Winner]) -> None:
+        if winners[0].place == shop.place:
+            raise error("install ossfs")
+        whole(store, winners)
+
+    monkeypatch.setattr(file_stores.LocalStore, moment, failing)
+    with pytest.raises(Retryable, match="shop/sales: install ossfs"):
+        finalize.main([])
+    assert shop.log.multiset("SELECT place, state FROM onlyonce.output_files") == Counter(
+        {("shop/sales", "waiting"): 8, ("shop/zz", "final"): 4}
+    )
+
+
 def test_a_temporary_that_is_missing_is_an_error(shop: Shards) -> None:
     """Neither name is there: rows that the log vouches for are gone, and finalize says so."""
     shop.batch(0, ALL)
@@ -393,6 +418,28 @@ def swept(shop: Shards, hours: float) -> set[str]:
     with mock.patch.object(sweep, "_places", return_value={shop.place}):
         report = sweep.sweep(shop.log.database, {}, hours)
     return {row["temporary"] for row in report.tables["orphans"] if row["outcome"] == "removed"}
+
+
+def test_a_removal_that_fails_hides_no_earlier_one(shop: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The orphan that is gone is reported, and why the place was left."""
+    shop.batch(0, ALL)
+    winner = shop.pending()[0]
+    for attempt in ("0" * 32, "1" * 32):
+        (shop.folder / ".pending" / winner.replace(winner.split(".")[2].split("-")[0], attempt)).write_text("half")
+    remove, removed = file_stores.LocalStore.remove, list[str]()
+
+    def once(store: file_stores.LocalStore, temporary: str) -> None:
+        if removed:
+            raise PermissionError(13, "not allowed")
+        removed.append(temporary)
+        remove(store, temporary)
+
+    monkeypatch.setattr(file_stores.LocalStore, "remove", once)
+    report = sweep.sweep(shop.log.database, {}, 0)
+
+    assert [row["temporary"] for row in report.tables["orphans"]] == removed
+    assert (report.facts["removed"], len(removed)) == (1, 1)
+    assert "not allowed" in report.warnings[0]
 
 
 def test_no_second_winner_can_be_recorded(shop: Shards) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -328,11 +329,38 @@ def test_what_can_not_be_written_is_refused_before_anything_is(lake: Catalog, ta
     assert table.refresh().schema().column_names == ["shop", "n"]
 
 
+def test_a_batch_stops_if_its_table_lost_a_column_during_the_run_or_requires_another(
+    lake: Catalog, table: Table
+) -> None:
+    """Its values are not left out; both before there is a unit. Capitals make no other column, and a column of the
+    team's own that nothing requires is null."""
+    writer = object.__new__(sink_iceberg.IcebergWriter)
+    writer._output, writer.place = OUTPUT, PLACE
+    rows: Any = SimpleNamespace(columns=["SHOP", "n"])
+    with table.update_schema() as change:
+        change.add_column("theirs", LongType())
+    writer._check(lake.load_table(PLACE.where), rows)
+    with table.update_schema() as change:
+        change.delete_column("n")
+    with pytest.raises(Refused, match=r"sales\.per_shop has no column n any more") as told:
+        writer._check(lake.load_table(PLACE.where), rows)
+    assert told.value.data == "nothing of this batch was written to the table"
+    with table.update_schema(allow_incompatible_changes=True) as change:
+        change.add_column("n", LongType())
+        change.add_column("till", LongType(), required=True)
+    with pytest.raises(Refused, match=r"sales\.per_shop requires the column till, which the rows don't have") as told:
+        writer._check(lake.load_table(PLACE.where), rows)
+    assert told.value.data == "nothing of this batch was written to the table"
+
+
 def test_a_catalog_that_is_not_configured_is_refused() -> None:
-    """With what would describe it."""
+    """With what would describe it: pyiceberg's variables describe none whose name has an underscore."""
     with pytest.raises(Refused, match="no Iceberg catalog 'nowhere'") as told:
         iceberg_catalogs.catalog("nowhere")
     assert "PYICEBERG_CATALOG__NOWHERE__URI" in told.value.hint
+    with pytest.raises(Refused, match="no Iceberg catalog 'no_where'") as told:
+        iceberg_catalogs.catalog("no_where")
+    assert "PYICEBERG_CATALOG" not in told.value.hint
 
 
 def test_a_catalog_that_can_not_be_opened_as_configured_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

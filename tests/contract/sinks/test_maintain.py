@@ -235,6 +235,19 @@ def test_table_that_cannot_be_opened_is_left_with_a_warning(shop: Shop, entry: s
     assert "left for the next time" in told
 
 
+def test_a_table_whose_error_has_no_words_is_left_with_a_warning(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """A store that takes too long gives none."""
+
+    def away(*_: object, **__: object) -> None:
+        raise TimeoutError
+
+    put(settings.tables_dir() / "shop" / "per_shop", DAYS[0], 0)
+    monkeypatch.setattr(maintain, "maintain", away)
+    [told] = [warning for warning in operate.main(["shop"]).warnings if "per_shop" in warning]
+
+    assert told.endswith("left for the next time: TimeoutError")
+
+
 FEATURES: dict[str, tuple[list[str], str]] = {
     "deletionVectors": (["deletionVectors"], "deletion vectors"),
     "columnMapping": (["columnMapping"], "column mapping"),

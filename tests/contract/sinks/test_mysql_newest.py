@@ -217,3 +217,14 @@ def test_a_table_of_that_name_that_is_somebody_elses_is_neither_written_nor_drop
     Table(there, UPSERT).prepare()
     run(there.database, lambda conn: mysql.drop_table(conn, "kept"))
     assert there.rows("SHOW TABLES LIKE 'kept%'") == []
+
+
+def test_a_column_whose_name_has_braces_puts_rows_in_order(there: There) -> None:  # noqa: F811
+    """And a null in it is refused by its name."""
+    sink: dict[str, Any] = {"write": "upsert", "keys": ("k",), "sequence_by": ("a{b}",)}
+    there.prepare("k string, a{b} long", **sink)
+    there.write("k a{b}", ["x", 1], texts=("k",), **sink)
+    with pytest.raises(Refused, match=r"column 'a\{b\}' is null"):
+        there.write("k a{b}", ["y", None], texts=("k",), **sink)
+
+    assert there.rows("SELECT * FROM kept") == [("x", 1)]

@@ -412,6 +412,13 @@ MUTANTS = (
         tests=(STREAMS + "test_of_two_that_write_a_unit_at_once_one_is_seen",),
     ),
     Mutant(
+        "bigquery-whole-as-double",
+        "a whole number that a float does not have is sent to BigQuery as a number of JSON",
+        "onlyonce/sinks/outbox/send_bigquery.py",
+        Always("_whole", "abs(number) < 1 << 53"),
+        tests=("tests/unit/sinks/test_bigquery_numbers.py::test_a_number_reaches_bigquery_exactly",),
+    ),
+    Mutant(
         "stream-uncounted",
         "a write stream is committed without the server's count of its rows",
         "onlyonce/sinks/outbox/send_bigquery.py",

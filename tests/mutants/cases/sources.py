@@ -293,6 +293,19 @@ MUTANTS = (
         tests=("tests/unit/sources/test_growing.py::test_a_new_log_in_a_deleted_logs_inode_is_read_from_its_begin",),
     ),
     Mutant(
+        "growing-first-look-counts",
+        "a growing file that has two names is read as far as the first look at it went",
+        "onlyonce/sources/growing.py",
+        Replace(
+            "_of_each_file",
+            "max(found.get(file, look), look, key=lambda ranges: ranges[-1].ends)",
+            "found.get(file, look)",
+        ),
+        tests=(
+            "tests/unit/sources/test_growing.py::test_a_file_with_two_names_that_grows_between_its_looks_is_read_once_without_gaps",
+        ),
+    ),
+    Mutant(
         "values-12-codec-unchecked",
         "a codec that is not installed makes the file damaged",
         "onlyonce/sources/avro_files.py",

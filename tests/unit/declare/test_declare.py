@@ -323,3 +323,13 @@ def test_length_of_time_is_written_in_words(length: timedelta, words: str) -> No
     """From the declaration, and from its form in a stored identity."""
     assert (in_words(length), stored_in_words(str(length))) == (words, words)
     assert stored_in_words("shop, day") == "shop, day"
+
+
+def test_a_sink_that_only_appends_is_told_of_no_other_write() -> None:
+    """The error of `keys` names an upsert only where one is possible."""
+    with pytest.raises(Refused) as of_iceberg:
+        Iceberg(table="a.b", keys="k")
+    with pytest.raises(Refused) as of_delta:
+        Delta(keys=("k",))
+
+    assert ("upsert" in of_iceberg.value.hint, "upsert" in of_delta.value.hint) == (False, True)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import gzip
 import os
 import random
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from onlyonce.api.sources import EARLIEST, LATEST
 from onlyonce.core.errors import Retryable
 from onlyonce.sources import growing, line_reader, listing
+from onlyonce.sources.folders import Folders
 from onlyonce.sources.growing import Known, batched, located, new_ranges
 from onlyonce.sources.listing import Csv, InputFile
 from onlyonce.sources.record_id import inode
@@ -195,6 +198,34 @@ def test_a_file_that_is_cut_or_rewritten_in_place_is_refused_once(tmp_path: Path
     [reason] = reader.refused
     assert "cut short or rewritten" in reason
     assert "byte 5" in reason
+
+
+def test_a_file_with_two_names_that_grows_between_its_looks_is_read_once_without_gaps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever name is looked at last; and its unread bytes count once."""
+    for late in ("a.log", "b.log"):
+        folder = tmp_path / late
+        folder.mkdir()
+        append(folder / "a.log", b"0123456789\n" * 5)
+        (folder / "b.log").hardlink_to(folder / "a.log")
+        look, looked = growing._new, threading.Event()
+
+        def slowly(one: Any, *given: Any, late: str = late, look: Any = look, looked: Any = looked) -> list[InputFile]:
+            if one.path.endswith(late):
+                assert looked.wait(10)
+                append(Path(one.path), b"abcdefghij\n" * 10)
+            found = list(look(one, *given))
+            looked.set()
+            return found
+
+        with monkeypatch.context() as patched:
+            patched.setattr(growing, "_new", slowly)
+            ranges = new_ranges(folder, {}, 88)
+
+        assert [(one.begins, one.ends) for one in ranges] == [(0, 88), (88, 165)]
+        unread = growing.unread(folder, {}, with_compressed=False, links=False, folders=Folders())
+        assert [size for size, _ in unread] == [165]
 
 
 def test_a_file_that_begins_otherwise_is_a_new_one(tmp_path: Path) -> None:

@@ -308,12 +308,20 @@ NESTED: Any = {"type": "record", "name": "node", "fields": [{"name": "next", "ty
 DEEP: Any = "long"
 for _ in range(100):
     DEEP = {"type": "array", "items": DEEP}
+DOUBLED: Any = "long"  # a schema of two kilobytes, and a billion types
+for _level in range(30):
+    DOUBLED = {
+        "type": "record",
+        "name": f"level{_level}",
+        "fields": [{"name": "a", "type": DOUBLED}, {"name": "b", "type": f"level{_level - 1}" if _level else "long"}],
+    }
 
 
 @pytest.mark.parametrize(("kind", "said"), [
     (NESTED, "values of its own type inside"), (DEEP, "deep inside each other"),
-    ({"type": "array", "items": "null"}, "take no bytes"),
+    ({"type": "array", "items": "null"}, "take no bytes"), (DOUBLED, "more than 100,000 types"),
 ])  # fmt: skip
+@pytest.mark.timeout(60)
 def test_types_that_a_reader_would_not_survive_are_refused(kind: Any, said: str, tmp_path: Path) -> None:
     """Five thousand records inside each other are five kilobytes, and the end of the process; a list of nothings has
     any length."""
