@@ -158,13 +158,15 @@ class SharedFiles:
         files, disk = sorted(_files(folder)), os.fstatvfs(folder)
         held = sum(size for _, size, _ in files)
         most = min(self._most, (held + disk.f_bavail * disk.f_frsize) // 2)
+        if size > most:
+            return
         for _, freed, name in files:
             if held <= min(most * 7 // 8, most - size):
                 break
             with suppress(FileNotFoundError):  # another worker was quicker
                 os.unlink(name, dir_fd=folder)
             held -= freed
-        self._allowed = min(LOOK_EACH, most - held)
+        self._allowed = min(max(LOOK_EACH, size), most - held)
 
 
 @contextmanager
