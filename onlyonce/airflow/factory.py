@@ -213,10 +213,11 @@ older than three intervals no longer counts. For a source that does not answer w
 task's log says why.
 """
 DELIVER = """\
-Rows for webhooks and BigQuery are committed first and sent afterwards, under keys that never change. The streams have a
-task of their own that sends at once. This DAG is for continuous runs, for rows that wait for their next attempt, and
-for rows that a killed task has left behind. It may run at any time: if two deliverers of an output run at once, one
-gives up. It fails if an endpoint is unreachable or refuses every request; the task's log says which.
+Rows for webhooks, Kafka, BigQuery and sinks of your own are committed first and sent afterwards, under keys that never
+change. The streams have a task of their own that sends at once. This DAG is for continuous runs, for rows that wait for
+their next attempt, and for rows that a killed task has left behind. It may run at any time: if two deliverers of an
+output run at once, one gives up. It fails if an endpoint is unreachable or refuses every request; the task's log says
+which.
 """
 
 

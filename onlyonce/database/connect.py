@@ -545,7 +545,7 @@ def held_session(database: Database, work: str, folder: Path) -> Iterator[Databa
 @contextmanager
 def _slot(folder: Path, count: int) -> Iterator[None]:
     folder.mkdir(exist_ok=True)
-    first = os.getpid() % count
+    first = os.getpid() % count  # each process tries another slot first, so that those that wait are spread
     numbers = [*range(first, count), *range(first)]
     files = [os.open(folder / str(number), os.O_RDWR | os.O_CREAT, 0o600) for number in numbers]
     try:
