@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from onlyonce import Delta, Lookup
 from onlyonce.core.errors import Refused
 from onlyonce.lookups import delta_versions, postgres_versions, tables
+from onlyonce.lookups.seen import Seen
 from onlyonce.outputs import query
 from tests.support.ended_runs import ended_at
 from tests.support.looks_up import cities_path, copied_cities, write_cities, write_copied_cities
@@ -330,5 +331,5 @@ def test_a_key_with_a_dot_in_its_name_is_looked_for_twice(spark: SparkSession) -
     lookup = Lookup(name="shops", table=Delta(path="/shops"), keys="shop.id")
 
     with pytest.raises(Refused, match=r"2 rows have the keys shop\.id=a in version 1"):
-        tables.check_keys({"shops": lookup}, tables.Seen({"shops": {"version": 1}}, {"shops": rows}))
-    tables.check_keys({"shops": lookup}, tables.Seen({"shops": {"version": 1}}, {"shops": rows.filter("n > 1")}))
+        tables.check_keys({"shops": lookup}, Seen({"shops": {"version": 1}}, {"shops": rows}))
+    tables.check_keys({"shops": lookup}, Seen({"shops": {"version": 1}}, {"shops": rows.filter("n > 1")}))
