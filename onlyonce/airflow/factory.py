@@ -73,8 +73,9 @@ class Options:
 
         It runs when one of the tables has new rows, at any time. A stream by hand stays by hand.
         """
-        if not followed or self.schedule is None:
-            return self.stream_schedule()
+        own = self.stream_schedule()
+        if not followed or own is None:
+            return own
         return AssetAny(*(log.asset(pipeline, output) for pipeline, output in followed))
 
     def interval(self) -> str:
@@ -212,10 +213,11 @@ older than three intervals no longer counts. For a source that does not answer w
 task's log says why.
 """
 DELIVER = """\
-Rows for webhooks and BigQuery are committed first and sent afterwards, under keys that never change. The streams have a
-task of their own that sends at once. This DAG is for continuous runs, for rows that wait for their next attempt, and
-for rows that a killed task has left behind. It may run at any time: if two deliverers of an output run at once, one
-gives up. It fails if an endpoint is unreachable or refuses every request; the task's log says which.
+Rows for webhooks, Kafka, BigQuery and sinks of your own are committed first and sent afterwards, under keys that never
+change. The streams have a task of their own that sends at once. This DAG is for continuous runs, for rows that wait for
+their next attempt, and for rows that a killed task has left behind. It may run at any time: if two deliverers of an
+output run at once, one gives up. It fails if an endpoint is unreachable or refuses every request; the task's log says
+which.
 """
 
 
@@ -247,8 +249,8 @@ def compact_tables(_: Sequence[Pipeline], options: Options, schedule: Any) -> DA
 def finalize_files(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
     """Give files their final names that a stream's own task has left behind."""
     what = "Give the files of committed batches their final names"
-    with _dag(stored_names.FINALIZE_FILES_DAG, schedule, what, FINALIZE, options) as dag:
-        FinalizeOperator(task_id=stored_names.FINALIZE_TASK, declarations=options.declared.names, retries=2)
+    with _dag(stored_names.FINALIZE_FILES_DAG, schedule, what, FINALIZE, options, retries=2) as dag:
+        FinalizeOperator(task_id=stored_names.FINALIZE_TASK, declarations=options.declared.names)
     return dag
 
 

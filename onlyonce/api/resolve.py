@@ -62,19 +62,22 @@ def named(text: str, subject: str, *, made: object = None, option: str | None = 
         raise
     except Exception as error:  # the module is the user's and may raise anything on import
         if place := errors.origin_in_python(error):
-            told = error.msg if isinstance(error, SyntaxError) else error  # its text names the line a second time
-            words["hint"] = (
-                errors.missing_module(error)
-                if isinstance(error, ModuleNotFoundError)
-                else "correct that line; the module must be importable"
-            )
-            what = f"{place}: {subject} can't be imported: {type(error).__name__}: {told}"
-            raise Refused(what, **words) from error
+            raise _not_importable(place, subject, error, words) from error
         module, _, name = text.partition(":")
         names = [*vars(sys.modules[module])] if module in sys.modules else []
         guess = _similar_module(module) if isinstance(error, ModuleNotFoundError) else _guess(module, name, names)
         words["hint"] = guess + words.get("hint", "")
         raise Refused(f"{declared_at(made, option)}{subject} does not exist: {error}", **words) from error
+
+
+def _not_importable(place: str, subject: str, error: Exception, words: Mapping[str, str]) -> Refused:
+    """Return the error for a module of the user's that fails at this line as it is imported."""
+    told = error.msg if isinstance(error, SyntaxError) else error  # its text names the line a second time
+    hint = "correct that line; the module must be importable"
+    if isinstance(error, ModuleNotFoundError):
+        hint = errors.missing_module(error)
+    what = f"{place}: {subject} can't be imported: {type(error).__name__}: {told}"
+    return Refused(what, **{**words, "hint": hint})
 
 
 def needs_session(error: OnlyonceError) -> bool:
@@ -100,7 +103,11 @@ def check_written(text: str, subject: str, *, made: object = None, option: str |
     module, _, name = text.partition(":")
     try:
         found = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
+    except OnlyonceError:
+        raise
+    except Exception as error:  # a package above is the user's and may raise anything on import
+        if place := errors.origin_in_python(error):
+            raise _not_importable(place, subject, error, words) from error
         found = None
     if found is None:
         hint = _similar_module(module) + words.get("hint", "")
@@ -109,17 +116,17 @@ def check_written(text: str, subject: str, *, made: object = None, option: str |
     if not found.origin or not found.origin.endswith(".py"):
         return
     try:
-        written = _names(Path(found.origin).read_text())
+        written = _names(Path(found.origin).read_bytes())
     except SyntaxError as error:
-        raise Refused(f"{found.origin}:{error.lineno}: {subject} can't be imported: {error.msg}", **words) from error
+        raise _not_importable(f"{found.origin}:{error.lineno or 1}", subject, error, words) from error
     if name not in written and "*" not in written:
         hint = _guess(module, name, written) + words.get("hint", "")
         what = f"{declared_at(made, option)}{subject} does not exist: {found.origin} has no {name!r}"
         raise Refused(what, **words | {"hint": hint})
 
 
-def _names(text: str) -> set[str]:
-    """Return the names that a module's text binds, at any depth."""
+def _names(text: bytes) -> set[str]:
+    """Return the names that a module's text binds, at any depth. Raise SyntaxError."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -128,6 +135,10 @@ def _names(text: str) -> set[str]:
             found.add((node.asname or node.name).partition(".")[0])
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             found.add(node.id)
+        elif isinstance(node, ast.MatchAs | ast.MatchStar) and node.name:
+            found.add(node.name)
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            found.add(node.rest)
     return found
 
 

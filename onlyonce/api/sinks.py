@@ -602,7 +602,7 @@ class FileSink(DeclaredSink):
                 "FileSink: names with naming or prefix: two ways to name one file",
                 hint="leave naming and prefix out, and let the function return the whole name",
             )
-        if "://" not in (self.path or "") or (self.path or "").startswith("file:"):
+        if "://" not in (self.path or "") or (self.path or "").lower().startswith("file:"):
             check_folder("FileSink: path", self.path)
 
     @property

@@ -81,12 +81,12 @@ log = structlog.get_logger()
 Bytes = bytes | memoryview
 
 MOST = 4 << 30
-"""The most bytes of the folder: four workers that map all they may. Never more than half of what the disk would have
-free without it.
+"""The most bytes of the folder: as much as four workers may map. It never takes more than half of the bytes that the
+disk would have free without it.
 """
 LOOK_EACH = 1 << 26
-"""A worker checks the folder's size each time it has written this number of bytes. So several workers may exceed the
-bound by so much each, for as long.
+"""A worker checks the folder's size each time that it has written so many bytes, or before one larger piece. Until the
+next check of any of them, each worker may have taken the folder beyond its bound by so much.
 """
 LEAST = 1 << 16
 """A smaller piece is not worth a file: two copies cost little, and the number of files and of mappings stays small."""
@@ -158,13 +158,15 @@ class SharedFiles:
         files, disk = sorted(_files(folder)), os.fstatvfs(folder)
         held = sum(size for _, size, _ in files)
         most = min(self._most, (held + disk.f_bavail * disk.f_frsize) // 2)
+        if size > most:
+            return
         for _, freed, name in files:
             if held <= min(most * 7 // 8, most - size):
                 break
             with suppress(FileNotFoundError):  # another worker was quicker
                 os.unlink(name, dir_fd=folder)
             held -= freed
-        self._allowed = min(LOOK_EACH, most - held)
+        self._allowed = min(max(LOOK_EACH, size), most - held)
 
 
 @contextmanager

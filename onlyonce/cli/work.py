@@ -1,5 +1,5 @@
-"""The commands that change or judge the data: run, pull, deliver, backfill, finalize, audit, gc, maintain, sweep,
-incarnation; and how they show long work.
+"""The commands that change or judge the data: run, deliver, pull, backfill, audit, gc, maintain, finalize, sweep,
+incarnations, reset; and how they show long work.
 
 Log lines and what Spark prints are written to a file: the first lines that a person reads are the work's progress
 (`onlyonce.cli.bars`), its report or the three lines of its error.
@@ -199,7 +199,8 @@ def run(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("deliver")
 def deliver(given: Any, words: list[str], as_json: bool) -> None:
-    """Send what waits in the outbox to webhooks and BigQuery: what the task deliver of the DAG PIPELINE_stream does."""
+    """Send what waits in the outbox to webhooks, Kafka, BigQuery and sinks of your own: what the task deliver of the
+    DAG PIPELINE_stream does."""
     there(settings.database_url)
     if given.pipeline:
         declared(given.pipeline)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from math import ceil
 from zoneinfo import ZoneInfo
 
@@ -117,8 +117,15 @@ def rows_of(window: Window, span: Span) -> tuple[Micros, Micros]:
         return span.start - margin, span.stop + margin
     # A fixed window ends where the next one begins.
     plain = own(window)
-    low = plain.last_end(span.start - 1) if isinstance(plain, Fixed) else span.start
-    return low - reach(window), plain.last_end(span.stop - 1) + reach(window)
+    try:
+        low = plain.last_end(span.start - 1) if isinstance(plain, Fixed) else span.start
+    except OverflowError:  # no window ends before the first time that there is
+        low = span.start
+    try:
+        high = plain.last_end(span.stop - 1)
+    except OverflowError:
+        high = LAST + 1
+    return low - reach(window), high + reach(window)
 
 
 def with_neighbours(window: Joined, span: Span, late: Iterable[tuple[Micros, Micros]]) -> Span:
@@ -232,8 +239,16 @@ def _last_start(window: Fixed | Sliding, time: Micros) -> Micros:
 def as_options(window: Window, span: Span) -> str:
     """Return a span as the options of a command, in the time zone of the windows."""
     zone = ZoneInfo(window.timezone) if isinstance(window, Fixed) else UTC
-    start, stop = (_in_zone(time.astimezone(zone)) for time in span.times)
+    start, stop = (_in_zone(_at(time, zone)) for time in span.times)
     return f"--from {start} --to {stop}"
+
+
+def _at(time: datetime, zone: tzinfo) -> datetime:
+    """Return the time in a zone; as it is if the zone has no year for it."""
+    try:
+        return time.astimezone(zone)
+    except OverflowError:
+        return time
 
 
 def spans(windows: Iterable[tuple[Micros, Micros]]) -> list[Span]:

@@ -16,7 +16,8 @@ from onlyonce.core.ownership import FOLDER
 
 SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "abfss": "abfss"}
 """The supported kinds of URL, and how tables and logs write each: one object has one name."""
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+_URL = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]+):/")
+"""A blank in front of a URL does not make it a path."""
 _WHOLE = re.compile(r"([a-z0-9]+)://([^/?#]+)(?:/([^?#]*))?")
 
 
@@ -39,7 +40,7 @@ class Url:
     def joinpath(self, *names: str) -> Url:
         """Return the location below, as `Path.joinpath`. No name may be absolute."""
         assert not any(name.startswith("/") for name in names), names
-        return Url(self.root, str(PurePosixPath(self.key).joinpath(*names)))
+        return Url(self.root, _key(PurePosixPath(self.key).joinpath(*names)))
 
     def with_name(self, name: str) -> Url:
         """Return the location with another last name, as `Path.with_name`."""
@@ -59,13 +60,16 @@ class Url:
     @property
     def parent(self) -> Url:
         """Return the location above."""
-        above = str(PurePosixPath(self.key).parent)
-        return Url(self.root, "" if above == "." else above)
+        return Url(self.root, _key(PurePosixPath(self.key).parent))
 
     @property
     def scheme(self) -> str:
         """Return the protocol of the store: s3, gs or abfss."""
         return self.root.partition(":")[0]
+
+
+def _key(path: PurePosixPath) -> str:
+    return "" if path == PurePosixPath() else str(path)
 
 
 Location = Path | Url
@@ -105,17 +109,25 @@ def is_url(text: str) -> bool:
 def location(text: str, whose: str = "a location") -> Location:
     """Return the location of a path or URL that a person wrote.
 
-    Raise Refused for a URL of another kind, and for one with a query, a fragment or a login.
+    Raise Refused for a URL of another kind, for one with a query, a fragment or a login, and for the home of a user
+    that this machine does not have.
     """
     kind = _URL.match(text)
     if kind is None:
-        return Path(text).expanduser()
+        try:
+            return Path(text).expanduser()
+        except RuntimeError as error:
+            raise Refused(
+                f"{whose} is {text!r}: this machine knows no such user, or no home of theirs",
+                data="nothing was read or written",
+                hint="write the whole path, from / on",
+            ) from error
     parts = _WHOLE.fullmatch(text)
     scheme = SCHEMES.get(kind[1])
     if (
         parts is None
         or scheme is None
-        or ("@" in parts[2] and scheme != "abfss")
+        or ("@" in parts[2]) is not (scheme == "abfss")
         or (parts[2].partition("@")[0].count(":"))
     ):
         raise Refused(
@@ -150,12 +162,9 @@ def _without_login(text: str) -> str:
 # directory.
 
 
-URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-
-
 def check_folder(whose: str, named: str | None) -> None:
     """Raise Refused for a URL, which would become a local folder of that name, and for a name no folder can have."""
-    if named and URL.match(named):
+    if named and is_url(named):
         raise Refused(
             f"{whose} is {named!r}, a URL: it would become a local folder of that name",
             data="nothing was read or written",

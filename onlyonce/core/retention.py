@@ -55,8 +55,8 @@ def whole_buckets_from(ended: int, readers: Sequence[Reader], compacted: int = -
 
     A query that reads from the beginning needs no single commit: it reads the table as it is.
 
-    compacted  the version up to which commits are compacted already. An incarnation that would begin there holds none
-               of them, since it begins with the table as it is
+    compacted  the version up to which commits are compacted already. A new incarnation that would begin there reads
+               the table as it is, so it needs no commit by itself
     """
     found, by = ended, None
     for reader in readers:
@@ -67,14 +67,16 @@ def whole_buckets_from(ended: int, readers: Sequence[Reader], compacted: int = -
 
 
 def until(reader: Reader) -> int | None:
-    """Return the last version that neither an incarnation nor a new one after it reads one by one again.
+    """Return the version up to which neither an incarnation nor a new one after it reads commits one by one again.
 
     None if they read no commit one by one."""
-    holds = [reader.starts_from - 2] if reader.starts_from > 0 else []  # the stream begins at the version before
+    # The stream of a new incarnation begins at the version before the first one that it reads.
+    holds = [reader.starts_from - 2] if reader.starts_from > 0 else []
     if reader.first_reading is not None:
-        holds.append(reader.first_reading)  # a part takes no commit by itself
+        holds.append(reader.first_reading)  # up to there it reads the table in parts, and no commit by itself
     elif reader.last is not None:
-        holds.append(reader.begun_after if reader.last else reader.read_upto)  # the first batch is repeated as a whole
+        # The first batch, if it is repeated, reads the table up to `read_upto` as a whole, and no commit by itself.
+        holds.append(reader.begun_after if reader.last else reader.read_upto)
     return min(holds, default=None)
 
 

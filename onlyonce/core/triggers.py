@@ -25,7 +25,7 @@ class AfterRecords:
     records: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.records, int) or self.records < 1:
+        if not isinstance(self.records, int) or isinstance(self.records, bool) or self.records < 1:
             raise Refused(
                 f"AfterRecords({self.records!r}): not a number of records",
                 hint="AfterRecords(1000); panes='early' writes one with each batch",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,12 +47,9 @@ NO_ANSWER = (*AWAY, "25", "57", "58", "XX")
 57      another session has cancelled
 58, XX  the server itself has failed
 """
-NOT_LET_IN = (
-    "password authentication failed",
-    "no password supplied",
-    "is not permitted to log in",
-    "no pg_hba.conf entry",
-    "does not exist",  # the database or the role
+NOT_LET_IN = re.compile(
+    "authentication failed|no password supplied|is not permitted to log in|no pg_hba.conf entry"
+    '|permission denied for database|FATAL: +(role|database) ".*" does not exist'
 )
 """How PostgreSQL refuses a login; such an error has no SQLSTATE."""
 READ_ONLY = "25006"
@@ -81,10 +79,14 @@ def is_not_let_in(url: str, error: OperationalError) -> Refused | None:
     if mysql.is_mysql(url):
         return mysql.not_let_in(url, error)
     told = str(getattr(error, "orig", None) or error)
-    if not any(mark in told for mark in NOT_LET_IN):
+    if not NOT_LET_IN.search(told):
         return None
     place, why = make_url(url), _reason(told)
-    others = {"database": f"make it: CREATE DATABASE {place.database}", "no pg_hba": "let it in by pg_hba.conf there"}
+    others = {
+        "database": f"make it: CREATE DATABASE {place.database}",
+        "no pg_hba": "let it in by pg_hba.conf there",
+        "permission": f"GRANT CONNECT ON DATABASE {place.database} TO {place.username}",
+    }
     other = next((what for mark, what in others.items() if why.startswith(mark)), None)
     return Refused(
         f"PostgreSQL at {place.host}:{place.port} does not let {place.username} in: {why}",
@@ -379,9 +381,11 @@ class Session:
                 self._engine = _new_engine(self._database)
                 self._connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
             return work(self._connection)
-        except DBAPIError as error:
+        except BaseException as error:  # even an interrupt: the answer may still be on its way
             self.close()
-            raise database_away(error) from error
+            if isinstance(error, DBAPIError):
+                raise database_away(error) from error
+            raise
 
     def close(self) -> None:
         """End the session."""
@@ -543,7 +547,7 @@ def held_session(database: Database, work: str, folder: Path) -> Iterator[Databa
 @contextmanager
 def _slot(folder: Path, count: int) -> Iterator[None]:
     folder.mkdir(exist_ok=True)
-    first = os.getpid() % count
+    first = os.getpid() % count  # each process tries another slot first, so that those that wait are spread
     numbers = [*range(first, count), *range(first)]
     files = [os.open(folder / str(number), os.O_RDWR | os.O_CREAT, 0o600) for number in numbers]
     try:

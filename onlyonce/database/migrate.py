@@ -125,7 +125,7 @@ def _apply_mysql(connection: Connection) -> list[str]:
     mysql.refuse_old(connection)
     if not connection.exec_driver_sql(f"SELECT GET_LOCK({MYSQL_LOCK}, %s)", (MYSQL_LOCK_SECONDS,)).scalar():
         raise Retryable(
-            f"another session has made tables in the sink's MySQL database for {MYSQL_LOCK_SECONDS} s",
+            f"another session has been making tables in the sink's MySQL database for more than {MYSQL_LOCK_SECONDS} s",
             data="nothing was read or written",
             hint="run the same command again when it has ended; SHOW PROCESSLIST in that database names it",
         )

@@ -44,7 +44,10 @@ def merged_redaction(theirs: str | None) -> str:
 
 
 _LOGGING = ("log4j2.properties", "log4j2.xml", "log4j2.yaml", "log4j2.json")
-_PAIR = re.compile(r"\s*([^\s=:]+)\s*[=:\s]\s*(.*?)\s*$")
+_BLANK = " \t\f"
+_PAIR = re.compile(rf"((?:[^{_BLANK}=:\\]|\\.)+)[{_BLANK}]*[=:{_BLANK}][{_BLANK}]*(.*)")
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
+_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def spark_defaults(properties_file: str | None = None) -> dict[str, str]:
@@ -61,9 +64,27 @@ def has_logging() -> bool:
 
 
 def parsed(text: str) -> dict[str, str]:
-    """Parse Java properties, as far as Spark writes them: a key, then white space, `=` or `:`, then the value. Pure."""
-    lines = (line for line in text.splitlines() if line.strip() and line.lstrip()[0] not in "#!")
-    return {pair[1]: pair[2] for line in lines if (pair := _PAIR.match(line)) and pair[1].startswith("spark.")}
+    """Parse Java properties of Spark: a key, then white space, `=` or `:`, then the value. Pure.
+
+    A line that ends with a backslash continues with the next one. A backslash also stands before a character of a key
+    or value that would mean something else.
+    """
+    lines, continues = [""], False
+    for line in (one.lstrip(_BLANK) for one in re.split(r"\r\n?|\n", text)):
+        if not continues and line[:1] in ("", "#", "!"):
+            continue
+        lines[-1] += line
+        continues = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        if continues:
+            lines[-1] = lines[-1][:-1]
+        else:
+            lines.append("")
+    pairs = [(_unescaped(pair[1]), _unescaped(pair[2]).strip(" \t")) for line in lines if (pair := _PAIR.match(line))]
+    return {key: value for key, value in pairs if key.startswith("spark.")}
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda it: chr(int(it[1], 16)) if it[1] else _ESCAPED.get(it[2], it[2]), text)
 
 
 def _folders() -> Iterator[Path]:
@@ -413,10 +434,11 @@ def _of_local(theirs: Mapping[str, str]) -> dict[str, str]:
     if configuration.others_may_write(Path.cwd()):
         found["spark.executorEnv.PYTHONSAFEPATH"] = "1"  # Spark starts its workers by `python -m`, in this folder
     java = [END_WITHOUT_MEMORY, *([f"-XX:SharedArchiveFile={classes()} {QUIETLY}"] if classes().exists() else [])]
-    if PACKAGE.is_file() and not _has_said_what_is_logged(theirs):
-        java.append(LOGGING + PACKAGE.with_name("log4j2.properties").as_uri())
-    else:
-        found["spark.log.level"] = "ERROR"
+    if not _has_said_what_is_logged(theirs):
+        if PACKAGE.is_file():
+            java.append(LOGGING + PACKAGE.with_name("log4j2.properties").as_uri())
+        else:
+            found["spark.log.level"] = "ERROR"
     if PACKAGE.is_file():  # otherwise a task brings the package as a zip, which Spark's daemon does not have
         found["spark.python.daemon.module"] = "onlyonce.engine.worker_daemon"
     return found | {JAVA: " ".join(java)}

@@ -72,7 +72,7 @@ def spawn(name: str, argv: Sequence[str], environment: Mapping[str, str], home: 
             cwd=home,
         )
     process = psutil.Process(started.pid)
-    record = {"pid": process.pid, "create_time": process.create_time()}
+    record = {"pid": process.pid, "create_time": process.create_time(), "since_boot": _since_boot(process)}
     _pid_file(name, home).write_text(json.dumps(record))
     return process
 
@@ -96,10 +96,19 @@ def find(name: str, home: Path) -> psutil.Process | None:
     try:
         record = json.loads(_pid_file(name, home).read_text())
         process = psutil.Process(record["pid"])
-        same = abs(process.create_time() - record["create_time"]) < 2
+        if "since_boot" in record:
+            # Another process may have this id, as long after another boot.
+            same = abs(_since_boot(process) - record["since_boot"]) < 2 and _carries(process, home)
+        else:  # of an older version
+            same = abs(process.create_time() - record["create_time"]) < 2
         return process if same and is_alive(process) else None
     except (OSError, ValueError, KeyError, psutil.Error):
         return None
+
+
+def _since_boot(process: psutil.Process) -> float:
+    """Return how long after the boot a process was started: a step of the clock shifts both times alike."""
+    return process.create_time() - psutil.boot_time()
 
 
 def environment_of(process: psutil.Process) -> dict[str, str]:

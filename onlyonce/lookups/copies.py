@@ -86,8 +86,8 @@ def keep_copy(place: Location, content: str, parquet: bytes) -> Named:
 #
 # A version stays while one of these holds:
 #
-# - The log names it: in a begun batch, in one of the last two batches of an incarnation, or in what wrote a window last
-# whose   records are still in `events`.
+# - The log names it: in a begun batch, in one of the last two batches of an incarnation, or in what was the last to
+#   write a window whose records are still in `events`.
 # - A driver has found the table to have it in the last two days, or since the oldest begun batch or backfill began. A
 #   query may have been started with it, and has no batch yet.
 # - It is the last one, so that numbers continue.

@@ -72,7 +72,7 @@ def check_keys(lookups: Lookups, seen: Seen) -> None:
     """Raise Refused for a table in which two rows have the same keys. Reads the key columns of each."""
     for name, lookup in lookups.items():
         keys = [quoted(key) for key in lookup.keys]
-        known = seen.frames[name].dropna(subset=list(lookup.keys))  # a null equals nothing in a join
+        known = seen.frames[name].dropna(subset=keys)  # a null equals nothing in a join
         twice = known.groupBy(*keys).agg(F.count("*").alias("oo_rows")).filter("oo_rows > 1").limit(1).collect()
         if twice:
             values = ", ".join(f"{key}={str(twice[0][key])[:100]}" for key in lookup.keys)

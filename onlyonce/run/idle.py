@@ -1,8 +1,8 @@
 """Ask, without Spark, whether a run would find anything to do. docs/specification/run.md.
 
-The log, the checkpoints and `events` are read first, and the sources are asked last, by the same code that registers
-input. Input that comes after that is the next run's. What can't be asked counts as work: then the run starts Spark and
-raises the error, if it is one.
+Whether a source has new input is asked last, after the manifest, the log, the checkpoints and `events`, by the same
+code that registers input. Input that comes after that is the next run's. What can't be asked counts as work: then the
+run starts Spark and raises the error, if it is one.
 """
 
 from __future__ import annotations

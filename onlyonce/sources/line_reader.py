@@ -45,9 +45,9 @@ ARROW = pa.schema(
 class Range:
     """A part of a file: the records that begin in [start, end). Nothing after `size` is read.
 
-    key             stands for the file
-    compressed          the ending of a compressed file, which is one range, in bytes of its content
-    skipped         how many records at the beginning are left out (a header)
+    key             the number of the file, which its lines carry as `oo_file`
+    compressed      the ending of a compressed file. It is one range; its positions count in the uncompressed content
+    skipped         so many records at the beginning are left out (a header)
     inode           the file may be renamed during the read; another file under its name is not read in its place
     most            a record of more bytes is not read; its beginning and the reason are kept
     etag, bytes     for an object, compressed or not: its ETag and size

@@ -136,7 +136,9 @@ def folder(at: Location) -> fs.FileSystem:
 
 
 def writer(at: Location, schema: pa.Schema, rows: pa.Table | None = None, **form: Any) -> parquet.ParquetWriter:
-    """Open a Parquet file to be written; it exists once it is closed.
+    """Open a Parquet file to be written; it is whole once it is closed.
+
+    A `with` block that raises closes it too, and leaves a readable file with a part of the rows. No commit names it.
 
     `rows`: all rows of the file, if they are known (`footer_form`).
     """

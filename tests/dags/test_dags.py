@@ -275,6 +275,14 @@ def test_the_keywords_reach_dags_and_tasks(team: Path) -> None:
     assert "no housekeeping DAG 'audits'" in message
 
 
+def test_default_args_reach_every_housekeeping_task(team: Path) -> None:
+    bag = project(team, ", default_args={'retries': 7}")
+
+    housekeeping = [dag for name, dag in bag.dags.items() if not name.startswith("mine_")]
+    assert len(housekeeping) > 3
+    assert {task.retries for dag in housekeeping for task in dag.tasks} == {7}
+
+
 def test_airflow_finds_the_provider_and_the_plugin_by_their_entry_points() -> None:
     """Nothing is copied into a folder of plugins; the metadata is what Airflow's schema asks for."""
     from airflow import plugins_manager

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, AssetAny
 
@@ -30,9 +31,11 @@ def test_the_follower_runs_after_the_asset_of_the_table_that_it_reads() -> None:
     assert told.outlets == [log.alias("shop")]
 
 
-def test_by_hand_is_by_hand() -> None:
-    """Where a DAG file says that nothing runs by itself, neither does the follower."""
-    assert made(schedule=None)["hourly_stream"].schedule is None
+@pytest.mark.parametrize("options", [{"schedule": None}, {"schedule": "none"}, {}])
+def test_by_hand_is_by_hand(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a DAG file or the setting says that nothing runs by itself, neither does the follower."""
+    monkeypatch.setenv("ONLYONCE_SCHEDULE", "*/5 * * * *" if options else "none")
+    assert made(**options)["hourly_stream"].schedule is None
 
 
 def test_a_dag_file_with_both_parses_and_they_are_linked(tmp_path: Path) -> None:

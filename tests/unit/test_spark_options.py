@@ -231,7 +231,10 @@ def test_what_spark_logs_is_errors_unless_the_team_has_said_it(
     assert on_cluster["spark.log.level"] == "ERROR"
     assert "spark.log.level" not in spark_options.options("spark://host:7077", theirs)
     (tmp_path / "log4j2.properties").touch()
-    assert spark_options.options("local[2]")[JAVA] == spark_options.END_WITHOUT_MEMORY
+    by_their_file = spark_options.options("local[2]")
+    assert by_their_file[JAVA] == spark_options.END_WITHOUT_MEMORY
+    assert "spark.log.level" not in by_their_file
+    assert "spark.log.level" not in spark_options.options("local[2]", theirs)
 
 
 @pytest.mark.parametrize("theirs", [None, "(?i)iban|card", "iban|(card|iban)"])
@@ -269,6 +272,25 @@ def test_their_defaults_are_read_where_spark_submit_reads_them(tmp_path: Path, m
         "spark.driver.memory": "12g", "spark.ui.enabled": "true", "spark.sql.extensions": "a.B,c.D"
     }  # fmt: skip
     assert spark_defaults(str(tmp_path / "named.conf")) == {"spark.log.level": "WARN"}
+
+
+PROPERTIES = {
+    "continued": ("spark.a -Da=b \\\n   -Dc=d\nspark.b 1\n", {"spark.a": "-Da=b -Dc=d", "spark.b": "1"}),
+    "a comment does not continue": ("# a \\\nspark.b 1\n", {"spark.b": "1"}),
+    "a sign of a comment in a continued line": ("spark.a x,\\\n#y\n", {"spark.a": "x,#y"}),
+    "two backslashes are one": ("spark.a x\\\\\nspark.b 1\n", {"spark.a": "x\\", "spark.b": "1"}),
+    "escapes": ("spark.a C\\:\\\\x\\u00e9\\ty\n", {"spark.a": "C:\\xé\ty"}),
+    "an escape in a key": ("spark.a\\:b = c\n", {"spark.a:b": "c"}),
+    "lines of Windows": ("spark.a 1\r\nspark.b 2\r\n", {"spark.a": "1", "spark.b": "2"}),
+    "nothing after the last backslash": ("spark.a 1\\", {"spark.a": "1"}),
+}
+
+
+@pytest.mark.parametrize("case", PROPERTIES)
+def test_properties_mean_what_they_mean_to_java(case: str) -> None:
+    text, meant = PROPERTIES[case]
+
+    assert spark_options.parsed(text) == meant
 
 
 @pytest.mark.parametrize(("master", "host"), [

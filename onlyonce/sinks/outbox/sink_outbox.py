@@ -63,8 +63,7 @@ class OutboxWriter:
         """Raise Refused if the rows lack a column of `keys`, `order_by` or `headers`.
 
         Also read the values that all rows of this incarnation get in the outbox: `checkpoint_id`, the id of the
-        incarnation, and
-        `state`, which is 'waiting', or 'held' for a backfill.
+        incarnation, and `state`, which is 'waiting', or 'held' for a backfill.
         """
         named = (
             *self._sink.keys,
@@ -141,7 +140,8 @@ class OutboxWriter:
     def _in_order(self, pinned: DataFrame) -> DataFrame:
         """Sort each partition by key, window, declared order and hash.
 
-        The hash makes the order total, so each attempt gives a row the same number.
+        The hash makes the order total, up to rows that differ only in floats, which it leaves out. So each attempt
+        gives every other row the same number.
         """
         window = [name for name in (WINDOW_START, WINDOW_END) if name in pinned.columns]
         order = (*self._sink.keys, *window, *self._order_by(), HASH)

@@ -351,7 +351,7 @@ def test_tables_are_made_only_under_their_lock(there: There, monkeypatch: pytest
     connect.forget_connections()
     with connect.transaction(there.database) as other:
         assert other.exec_driver_sql(f"SELECT GET_LOCK({migrate.MYSQL_LOCK}, 0)").scalar() == 1
-        with pytest.raises(Retryable, match="another session has made tables"):
+        with pytest.raises(Retryable, match="another session has been making tables"):
             migrate.migrate_authority(there.database.url)
     connect.forget_connections()
 

@@ -20,7 +20,8 @@ from pyspark.sql import SparkSession
 
 from onlyonce import Delta, Lookup
 from onlyonce.core.errors import Refused
-from onlyonce.lookups import delta_versions, postgres_versions
+from onlyonce.lookups import delta_versions, postgres_versions, tables
+from onlyonce.lookups.seen import Seen
 from onlyonce.outputs import query
 from tests.support.ended_runs import ended_at
 from tests.support.looks_up import cities_path, copied_cities, write_cities, write_copied_cities
@@ -322,3 +323,13 @@ def test_a_version_is_read_however_long_ago_it_was_committed(spark: SparkSession
     [row] = delta_versions.frame(spark, cities, {"version": 1, "table": ""}).collect()
 
     assert row.city == "Oslo"
+
+
+def test_a_key_with_a_dot_in_its_name_is_looked_for_twice(spark: SparkSession) -> None:
+    """Its name is no path to a field."""
+    rows = spark.createDataFrame([("a", 1), ("a", 2), (None, 3), (None, 4)], "`shop.id` string, n int")
+    lookup = Lookup(name="shops", table=Delta(path="/shops"), keys="shop.id")
+
+    with pytest.raises(Refused, match=r"2 rows have the keys shop\.id=a in version 1"):
+        tables.check_keys({"shops": lookup}, Seen({"shops": {"version": 1}}, {"shops": rows}))
+    tables.check_keys({"shops": lookup}, Seen({"shops": {"version": 1}}, {"shops": rows.filter("n > 1")}))

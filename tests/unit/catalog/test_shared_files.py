@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from onlyonce.catalog import worker_cache
 from onlyonce.catalog.worker_cache import LEAST, SharedFiles
 from tests.support.other_process import done_apart
 
@@ -169,6 +170,19 @@ def test_the_folder_is_bounded_and_what_was_not_used_for_the_longest_time_goes_f
     assert {name for name in there if name != "in-use"} == {f"filter-{number}" for number in range(21 - len(there), 20)}
     assert first is not None
     assert bytes(first) == PIECE
+
+
+def test_a_piece_larger_than_the_distance_between_two_checks_is_shared(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And for one that is larger than the folder may be, nothing else is removed."""
+    monkeypatch.setattr(worker_cache, "LOOK_EACH", 2 * LEAST)
+    shared = SharedFiles(folder, most=16 * LEAST)
+    assert shared.keep("small", [PIECE]) is not None
+
+    assert shared.keep("large", [piece(1, 5 * LEAST)]) is not None
+    assert shared.keep("too large", [piece(2, 17 * LEAST)]) is None
+    assert {file.name for file in folder.iterdir()} == {"small", "large"}
 
 
 def beyond_its_limit(folder: Path) -> tuple[list[Any], int, list[Path]]:

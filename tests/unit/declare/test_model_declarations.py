@@ -19,6 +19,7 @@ import pytest
 from onlyonce import settings
 from onlyonce.api import load as declarations
 from onlyonce.api.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.api.resolve import check_written
 from onlyonce.core.errors import Refused
 from onlyonce.core.windows import Fixed
 
@@ -358,6 +359,48 @@ def test_whether_a_function_is_written_is_told_without_importing_its_module(
             declarations.check_loaded()
         assert re.search(told, str(refusal.value))
     assert module not in sys.modules
+
+
+IS_THERE: dict[str, tuple[bytes, str]] = {
+    "in another encoding": ("# -*- coding: latin-1 -*-\n# é\ndef f(rows): ...\n".encode("latin-1"), "f"),
+    "a capture": (b"match len('a'):\n    case f: pass\n", "f"),
+    "a star": (b"match [1]:\n    case [*f]: pass\n", "f"),
+    "the rest": (b"match {1: 2}:\n    case {**f}: pass\n", "f"),
+}
+
+
+@pytest.mark.parametrize("case", IS_THERE)
+def test_a_name_that_python_would_find_is_found(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In each encoding of a module's text, and however the text binds the name."""
+    text, name = IS_THERE[case]
+    module = f"there_{next(numbers)}"
+    (tmp_path / f"{module}.py").write_bytes(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    check_written(f"{module}:{name}", "the transform", data="nothing", hint="it is")
+
+
+@pytest.mark.parametrize(
+    ("init", "told"),
+    [
+        ("x = {}['k']\n", "KeyError: 'k'"),
+        ("import not_there_at_all\n", "ModuleNotFoundError: No module named 'not_there_at_all'"),
+    ],
+)
+def test_a_package_that_fails_is_named_by_its_line(
+    init: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package above is imported to find the module in it: the module is not said to be missing."""
+    package = f"pack_{next(numbers)}"
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "__init__.py").write_text(init)
+    (tmp_path / package / "f.py").write_text("def g(rows): ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    with pytest.raises(Refused) as refused:
+        check_written(f"{package}.f:g", "the transform", data="nothing", hint="it is")
+
+    assert refused.value.what == f"{tmp_path}/{package}/__init__.py:1: the transform can't be imported: {told}"
 
 
 def test_the_shipped_declarations_need_no_spark(monkeypatch: pytest.MonkeyPatch) -> None:

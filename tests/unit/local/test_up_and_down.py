@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
 import socket
 from pathlib import Path
 
@@ -20,6 +22,29 @@ from onlyonce.local.airflow_api import Address, AirflowApi
 runner = CliRunner()
 PACKAGE = Path(errors.OURS)
 KINDS = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, OnlyonceError)}
+
+
+def test_a_process_is_found_after_a_step_of_the_clock_and_by_a_file_of_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And another one of the same id, as long after another boot, is not."""
+    started = processes.spawn("server", ["sleep", "60"], {**os.environ}, tmp_path)
+    try:
+        file = tmp_path / "run" / "server.pid"
+        record = json.loads(file.read_text())
+        before = psutil.boot_time()
+        with monkeypatch.context() as stepped:
+            stepped.setattr("psutil._psplatform.boot_time", lambda: before + 60)
+            assert processes.find("server", tmp_path) == started
+        assert record["since_boot"] == pytest.approx(record["create_time"] - before, abs=1)
+
+        file.write_text(json.dumps({name: record[name] for name in ("pid", "create_time")}))
+        assert processes.find("server", tmp_path) == started
+        ours = psutil.Process()
+        file.write_text(json.dumps({"pid": ours.pid, "since_boot": ours.create_time() - before}))
+        assert processes.find("server", tmp_path) is None
+    finally:
+        processes.stop([started], patience=5)
 
 
 def test_down_says_that_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,9 @@ def test_a_location_has_one_name(text: str, said: str) -> None:
         "s3://",
         "s3://bucket/../a",
         "file:///a",
+        "abfss://container/a",
+        " s3://bucket/a",
+        "~nobody_has_this_name/a",
     ],
 )
 def test_a_url_of_another_kind_or_with_a_secret_is_refused_and_the_secret_not_told(text: str) -> None:
@@ -50,5 +53,8 @@ def test_a_url_is_joined_and_taken_apart_as_a_path_is() -> None:
         assert below.relative_to(root).parts == ("a", "b=1", "c.parquet")  # type: ignore[arg-type]
         assert str(below.with_name("d")) == f"{root}/a/b=1/d"
         assert root.joinpath("a", "b=1").name == "b=1"
+        assert root.joinpath() == root / "." == root
+    bucket = location("s3://bucket")
+    assert bucket.joinpath() == bucket / "." == bucket
     with pytest.raises(ValueError, match="below"):
         location("s3://bucket/a").relative_to(Url("s3://other"))  # type: ignore[arg-type]

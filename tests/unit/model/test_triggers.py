@@ -147,6 +147,7 @@ WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
     "two numbers": (lambda: AfterRecords(5) | AfterRecords(7), "not a number of records and a length of time", "whichever comes first"),  # type: ignore[operator]
     "three of them": (lambda: AfterTime(MINUTE) | AfterRecords(7) | AfterTime(MINUTE), "not a number of records and", "whichever comes first"),
     "a number of seconds": (lambda: AfterTime(30), "must be a timedelta", "timedelta"),  # type: ignore[arg-type]
+    "no number": (lambda: AfterRecords(True), r"AfterRecords\(True\): not a number of records", r"AfterRecords\(1000\)"),
     "no window": (lambda: output(window=None), "makes panes of windows, and it has none", "panes='early'"),
     "an append": (lambda: output(sink=Delta()), "append would add up", "pane_column='pane'"),
     "an increment": (

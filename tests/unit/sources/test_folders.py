@@ -60,7 +60,7 @@ def test_a_delta_table_is_a_folder_or_in_a_store_of_the_kind_that_has_the_data(
         settings.table_location("gs://bucket/table")
 
 
-@pytest.mark.parametrize("path", ["s3:/bucket/folder", "file:///data/out"])
+@pytest.mark.parametrize("path", ["s3:/bucket/folder", "file:///data/out", "FILE:///data/out"])
 def test_a_file_sink_takes_urls_of_object_stores_only(path: str) -> None:
     """A slash that is missing makes no local folder."""
     with pytest.raises(Refused, match="a URL"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -276,6 +277,17 @@ def test_a_time_that_has_no_year_in_utc_is_refused() -> None:
         with pytest.raises(Refused, match="outside the years 1 to 9999"):
             span_of([window], start, stop)
     assert str(span_of([output(Fixed(timedelta(days=1)))], datetime.min, day)).startswith("0001-01-01T00:00:00Z--")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York"])
+def test_the_first_and_last_time_that_there_is_are_taken_in_each_zone(zone: str) -> None:
+    """All rows of the windows are read, whichever windows reach out of the years 1 to 9999."""
+    window = Fixed(timedelta(days=1), timezone=zone)
+
+    assert rows_of(window, Span(backfill.FIRST, 0))[0] == backfill.FIRST
+    assert rows_of(window, Span(0, backfill.LAST))[1] == backfill.LAST + 1
+    told = backfill.as_options(window, Span(backfill.FIRST, backfill.LAST))
+    assert re.fullmatch(r"--from 0001-01-01T\S+ --to 9999-12-31T\S+", told)
 
 
 def test_a_day_of_windows_of_several_zones_is_refused() -> None:
