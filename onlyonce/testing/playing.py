@@ -243,10 +243,9 @@ class Target:
         if sink.write == "increment":
             self._added += rows
         elif sink.write == HISTORY:
-            told = sink.delete_when
-            self._changes |= {
-                (self._keys(row), _position(sink.sequence_by, row), bool(told and row[told])): row for row in rows
-            }
+            for row in rows:
+                is_gone = bool(row.get(sink.delete_when or ""))
+                self._changes[self._keys(row), _position(sink.sequence_by, row), is_gone] = row
         elif sink.sequence_by:
             self._upsert_newest(rows)
         elif sink.write == "upsert":
