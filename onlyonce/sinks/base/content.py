@@ -144,7 +144,11 @@ Check = Callable[[Content], None]
 
 
 def row_hash(schema: StructType) -> Column:
-    """Return a 64-bit hash of the exact columns of a row. A null counts by its position."""
+    """Return a 64-bit hash of the exact columns of a row. A null counts by its position.
+
+    A null inside an array or struct does not: Spark's hash skips it, so `[1, null]` and `[null, 1]` are alike. The hash
+    is stored with units that a replay compares, so another form needs a version.
+    """
     exact = [
         _exact(F.col(quoted(f.name)), f.dataType)
         for f in schema.fields
