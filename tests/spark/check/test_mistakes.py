@@ -94,7 +94,7 @@ MISTAKES: dict[str, Mistake] = {
     "unreadable file": Mistake("PIPELINES = [", "PIPELINES = [[", f"{D}:4", "can't be loaded: SyntaxError", "correct the file"),
     "wrong path": Mistake("Files()", 'Files(inbox="/not/there")', f"{D}:5", "/not/there", "mkdir -p /not/there"),
     "import error": Mistake("import functions", "import functionz", f"{T}:1", "cannot import name 'functionz'", "module"),
-    "a function of Python's own": Mistake("FUNCTIONS:per_shop", "builtins:len", f"{D}:9", "is part of Python's own library", "define your own"),
+    "a function of Python's own": Mistake("FUNCTIONS:per_shop", "builtins:len", f"{D}:9", "is part of Python's own library", "write your own"),
     "wrong function": Mistake("FUNCTIONS:per_shop", "FUNCTIONS:per_shp", f"{D}:9", "'per_shp'", "did you mean"),
     "a type that the table has not": Mistake("", "", f"{D}:11", "column cents is bigint, but in ", "let the function give the table's type"),
 }  # fmt: skip
