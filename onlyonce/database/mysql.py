@@ -60,7 +60,7 @@ Too many connections, shutdown, lock wait, deadlock, killed, lost; no room, no m
 NOT_LET_IN = {1044, 1045, 1049, 1129, 1130, 1698, 3118}
 NO_SESSION = 1094
 NOT_OURS = 1095
-"""What KILL answers for a session that has ended, and for another account's session."""
+"""The error numbers of KILL: for a session that has ended, and for another account's session."""
 NOT_ALLOWED = 1142
 """The account has no permission for a statement on a table."""
 OLDEST = {True: (10, 6), False: (8, 0, 16)}
