@@ -54,19 +54,22 @@ ELSEWHERE = {
     "An output whose windows can't be computed again holds up neither the other outputs nor the erasure of " "another person.": FAILING,
     "The receipt names the output and the `onlyonce backfill` to run once the cause is repaired; the exit code is 1.": FAILING,
     "After an erasure no value is in Spark's state of an output that can be computed again,": EVERYWHERE,
+    "No value is in files of killed writers, in the platform's logs, or on the pages of the tables from which the erasure "
+    "deleted rows.": EVERYWHERE,
     "It erases from pipelines with several sources, each by its own ids.": "tests/spark/operate/test_forget.py::test_a_record_of_one_of_several_sources_goes",
     "A `Stateful` output whose state has the values is computed from the start by the next run.":
         "tests/spark/operate/test_forget.py::test_output_with_state_is_computed_from_the_start_without_erased_records",
     "A search that decodes each stored format looks for the values at the end,": EVERYWHERE,
     "A format that it can't decode, and a compressed file that is damaged, are named as such.": "tests/unit/operate/test_decoders.py::test_damage_of_a_compressed_file_is_named",
     "Statistics that PostgreSQL keeps of columns are among these places,": f"{ERASED}test_statements_that_postgresql_counts_are_searched",
-    "The receipt names no place that has no value:": EVERYWHERE,
+    "The receipt names no place that has no value.": EVERYWHERE,
+    "A place that the search does not read is listed only if the pipeline has it.": EVERYWHERE,
     "The receipt lists the messages of a topic with the end that the broker's own settings give them,": "tests/spark/operate/test_forget.py::test_messages_of_a_topic_stay_and_the_receipt_says_until_when",
     "A file that no snapshot of an Iceberg table has is searched as well.": OUTSIDE,
     "The receipt names each bucket that may keep deleted objects.": IN_STORE,
     "The receipt says in one line each why it can't cover what no command can know:":
         "tests/unit/operate/test_erasure_places.py::test_a_receipt_says_why_a_place_can_not_be_searched",
-    "The stored receipt has no value, also not in a path.": f"{ERASED}test_names_and_what_killed_writers_left_are_searched",
+    "The stored receipt has no value, not even in a path.": f"{ERASED}test_names_and_what_killed_writers_left_are_searched",
 }  # fmt: skip
 """What a test of another folder proves, which needs that folder's fixtures."""
 NO_CASE = (

@@ -170,7 +170,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
 }
 
 
-@states("Whichever command makes a folder of `.onlyonce/` makes it so, also one that runs before `up`.")
+@states("Whichever command makes a folder of `.onlyonce/` makes it so, even one that runs before `up`.")
 @pytest.mark.parametrize("writer", WRITERS)
 def test_a_command_before_up_makes_private_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: str

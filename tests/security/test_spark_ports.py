@@ -70,8 +70,8 @@ def ports_of_a_daemon(process: psutil.Process) -> set[int]:
 
 
 @states(
-    "The ports of a driver's Python answer to no other user: on Linux a connection of one ends before anything of "
-    "it is read."
+    "The ports of a driver's Python answer to no other user: on Linux the driver closes a connection from "
+    "another user before it reads a byte."
 )
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_the_ports_of_a_drivers_python_are_for_its_user(spark: Any, tmp_path: Path) -> None:

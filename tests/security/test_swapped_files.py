@@ -18,8 +18,9 @@ from tests.security.statements import states
 
 
 @states(
-    "A file that another user put into an inbox is opened once, without following a link, and read by that "
-    "descriptor, also by `onlyonce reprocess`."
+    "A file that another user put into an inbox is opened once with `O_NOFOLLOW`, and all reads use that file "
+    "descriptor.",
+    "`onlyonce reprocess` opens it in the same way.",
 )
 def test_a_reprocessed_file_that_became_a_link_is_not_read(spark: Any, tmp_path: Path) -> None:
     """It was a file when the reprocessing looked at it."""
