@@ -13,7 +13,7 @@ import inspect
 import re
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -203,18 +203,24 @@ def _second(path: Path, first: Pipeline, second: Pipeline) -> Refused:
     )
 
 
-def one(name: str, files: list[Path] | None = None, in_log: Callable[[], Collection[str]] = list) -> Pipeline:
-    """Return the declared pipeline of that name. Raise Refused with the most similar existing name.
+def one(name: str, files: list[Path] | None = None) -> Pipeline:
+    """Return the declared pipeline of that name. Raise Refused as `load` and `pick`."""
+    return pick(load(files), name, files)
 
-    `in_log`: returns the names that the log has.
+
+def pick(
+    pipelines: Mapping[str, Pipeline], name: str, files: list[Path] | None = None, logged: Collection[str] = ()
+) -> Pipeline:
+    """Return the pipeline of that name. Raise Refused with the most similar existing name.
+
+    logged   the names that the log has, as far as it was asked
     """
-    pipelines = load(files)
     if name not in pipelines:
         if not pipelines and (at := empty_lists(files)):
             raise Refused(
                 f"{at[0]}: no pipeline {name!r}: the list PIPELINES is empty", data=NOTHING_DONE, hint=FILL_LIST
             )
-        if name in in_log():
+        if name in logged:
             raise Refused(
                 f"the log has the pipeline {name!r}, and no file that was read declares it",
                 data=NOTHING_DONE,

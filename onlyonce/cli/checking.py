@@ -5,7 +5,7 @@ The first are check, replay, conform and crashtest; the others plan and reproces
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -66,11 +66,11 @@ def check(
     Starts a local Spark only where something has changed. Exit code 64: a declaration or function is wrong. A change
     that needs a step of `onlyonce plan` before the next run is a warning, with exit code 0.
     """
-    chosen = [declared(pipeline)] if pipeline else list(load.load().values())
-    unasked: list[str] = []
-    with log_if_there(unasked.append) as database, one_attempt() if unasked else nullcontext():
+    known = load.load()
+    chosen = [declared(pipeline)] if pipeline else list(known.values())
+    with log_if_there() as log, one_attempt() if log.why else nullcontext():
         found = checked(chosen, master)
-        by_log = {one.name: _by_log(one, database) for one in chosen}
+        by_log = {one.name: _by_log(one, known, log.database) for one in chosen}
     from onlyonce import check as onlyonce_check  # imports Spark's modules
 
     rows = [
@@ -80,7 +80,7 @@ def check(
     staged = {name: one.staged for name, one in found.items()}
     tables = {"checked": rows} | staged_rows(staged, onlyonce_check.places_of_staged(chosen, staged))
     warnings = [
-        *(f"the log was not asked, so what runs have done was not compared: {why}" for why in unasked),
+        *([f"the log was not asked, so what runs have done was not compared: {log.why}"] if log.why else []),
         *(
             f"{error.what}. So nothing was compared there: {error.hint}"
             for one in chosen
@@ -131,8 +131,11 @@ class ByLog(NamedTuple):
     warnings: list[str]
 
 
-def _by_log(pipeline: Pipeline, database: Database | None) -> ByLog:
-    """Compare a pipeline with what runs have done. Raise Refused if another pipeline has the table of an output."""
+def _by_log(pipeline: Pipeline, names: Collection[str], database: Database | None) -> ByLog:
+    """Compare a pipeline with what runs have done. Raise Refused if another pipeline has the table of an output.
+
+    `names`: of all declared pipelines.
+    """
     from onlyonce import check as onlyonce_check  # imports Spark's modules
     from onlyonce.commitlog.incarnations import Declarations
     from onlyonce.context import check_declarations
@@ -147,40 +150,46 @@ def _by_log(pipeline: Pipeline, database: Database | None) -> ByLog:
         return ByLog(known, [onlyonce_check.no_run(error)] if known else [])
     if taken:
         raise taken[0]
-    warnings = Declarations(database).renamed(pipeline, load.load())
+    warnings = Declarations(database).renamed(pipeline, names)
     new = onlyonce_check.not_begun(database, pipeline, pipeline.name)
     warnings += onlyonce_check.warnings_of_changes(pipeline, changed, new)
     return ByLog(False, warnings)
 
 
-@contextmanager
-def log_if_there(unasked: Callable[[str], None] | None = None) -> Iterator[Database | None]:
-    """Yield the commit log's database; None if there is none yet, or if it does not answer at once.
+class Log(NamedTuple):
+    """The commit log's database; without one, why it can't be asked. Neither: there is none yet."""
 
-    `unasked` gets the reason if there is one that can't be asked. With it, a wrong URL or password raises Refused.
-    """
+    database: Database | None
+    why: str | None
+
+
+@contextmanager
+def log_if_there() -> Iterator[Log]:
+    """Yield the commit log if it answers at once. Raise Refused for a wrong URL or password."""
+    with few_seconds():
+        yield _log()
+
+
+def _log() -> Log:
     from sqlalchemy.exc import ProgrammingError
 
     from onlyonce.commitlog.health import Views
     from onlyonce.database.connect import Database
 
-    found: Database | None = None
-    with few_seconds():
-        try:
-            found = Database(there(settings.database_url), "onlyonce-check")
-        except Refused as error:  # no platform yet, or its server is stopped
-            if unasked and not isinstance(error.__cause__, FileNotFoundError):
-                unasked(error.what)
-        try:
-            with one_attempt():
-                _ = found and Views(found).rows("at_work")
-        except (OnlyonceError, ProgrammingError) as error:  # no tables of ours in it
-            if unasked and isinstance(error, Refused):
-                raise
-            found = None
-            if unasked and isinstance(error, OnlyonceError):
-                unasked(error.what)
-        yield found
+    try:
+        found = Database(there(settings.database_url), "onlyonce-check")
+    except Refused as error:  # no platform yet, or its server is stopped
+        return Log(None, None if isinstance(error.__cause__, FileNotFoundError) else error.what)
+    try:
+        with one_attempt():
+            Views(found).rows("at_work")
+    except ProgrammingError:  # no tables of ours in it
+        return Log(None, None)
+    except Refused:
+        raise
+    except OnlyonceError as error:
+        return Log(None, error.what)
+    return Log(found, None)
 
 
 @contextmanager

@@ -252,14 +252,15 @@ def _tell(report: Report) -> None:
             f"{found['finding']}: {found['what']}", data=found["data"], hint=f"{found['repair']}{by_fix}"
         )
         console.show_error(what, out)
-    _tell_failed([failed_runs.RunEnd(**row) for row in report.tables.get(failed_runs.TABLE, [])])
+    _tell_failed(report.tables.get(failed_runs.TABLE, []))
     for warning in report.warnings:
         out.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
 
 
-def _tell_failed(ends: list[failed_runs.RunEnd]) -> None:
+def _tell_failed(rows: list[console.Row]) -> None:
+    """Print the last runs that failed, from rows with the fields of `RunEnd`."""
     out = console.console()
-    for end in ends:
+    for end in (failed_runs.RunEnd(**row) for row in rows):
         out.print(end.said, style="yellow", markup=False, soft_wrap=True)
         out.print(f"  the whole error: {end.whole}", markup=False, soft_wrap=True)
 
@@ -350,8 +351,7 @@ def status(pipeline: OnlyPipeline = None, pipelines: OnlyOfFiles = None, as_json
     if not as_json:
         only = pipeline.partition("@")[0] if pipeline else None
         failed = failed_runs.found(read(lambda views: views.rows("last_ends")), runs, only)
-        shown = only_declared([vars(end) for end in failed], pipelines)
-        _tell_failed([failed_runs.RunEnd(**row) for row in shown])
+        _tell_failed(only_declared([vars(end) for end in failed], pipelines))
 
 
 def lag(pipeline: OnlyPipeline = None, pipelines: OnlyOfFiles = None, as_json: Json = False) -> None:
@@ -515,11 +515,12 @@ def _invalid_lost(pipeline: str) -> int | None:
 
     from onlyonce.commitlog.incarnations import Declarations
 
-    with log_if_there() as database:
-        try:
-            return None if "@" in pipeline or database is None else Declarations(database).invalid_lost(pipeline)
-        except (OnlyonceError, DBAPIError):
-            return None
+    try:
+        with log_if_there() as log:
+            is_bounded, database = "@" in pipeline, log.database
+            return None if is_bounded or database is None else Declarations(database).invalid_lost(pipeline)
+    except (OnlyonceError, DBAPIError):
+        return None
 
 
 def expired(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:

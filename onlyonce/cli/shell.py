@@ -457,7 +457,8 @@ def declared(instance: str) -> Pipeline:
     """Return the declaration of a pipeline, or of a bounded run (flights@1). Raise Refused with a guess."""
     from onlyonce.api import load as declarations
 
-    found = declarations.one(instance.partition("@")[0], in_log=lambda: in_log() or ())
+    name, known = instance.partition("@")[0], declarations.load()
+    found = declarations.pick(known, name, logged=() if name in known else in_log() or ())
     refuse_unknown_run(instance)
     return found
 

@@ -14,7 +14,6 @@ Other processes of the same user may read these files.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import pwd
@@ -395,10 +394,8 @@ def is_running() -> bool:
 
 def other_port() -> int | None:
     """Return the port of the running server if the setting names another one."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        port = int((_data(settings.home()) / "postmaster.pid").read_text().splitlines()[3])
-        return port if is_running() and port != settings.pg_port() else None
-    return None
+    port = _named(_data(settings.home()) / "postmaster.pid", PORT_LINE)
+    return port if is_running() and port != settings.pg_port() else None
 
 
 def last_resort_kill() -> list[int]:
@@ -477,14 +474,14 @@ def _clear_leftovers(data: Path) -> None:
         # SIGTERM lets a session roll back; its parent is dead and can't ask it to.
         processes.stop(rest, patience=10)
     pid_file = data / "postmaster.pid"
-    pid = _named_pid(pid_file)
+    pid = _named(pid_file, PID_LINE)
     # PostgreSQL takes any living process with that id for its twin; after a reboot it may be any process.
     if pid is not None and psutil.pid_exists(pid) and _postmaster(data) is None:
         pid_file.unlink(missing_ok=True)
 
 
 def _postmaster(data: Path) -> psutil.Process | None:
-    pid = _named_pid(data / "postmaster.pid")
+    pid = _named(data / "postmaster.pid", PID_LINE)
     if pid is None:
         return None
     try:
@@ -494,9 +491,13 @@ def _postmaster(data: Path) -> psutil.Process | None:
         return None
 
 
-def _named_pid(pid_file: Path) -> int | None:
+PID_LINE, PORT_LINE = 0, 3
+"""The lines of `postmaster.pid`, from 0, that have the server's process id and its port."""
+
+
+def _named(pid_file: Path, line: int) -> int | None:
     try:
-        return int(pid_file.read_text().splitlines()[0])
+        return int(pid_file.read_text().splitlines()[line])
     except (OSError, ValueError, IndexError):
         return None
 

@@ -58,11 +58,10 @@ def java_problem(environment: "os._Environ[str]" = os.environ) -> str:
         "Get it: apt-get install openjdk-17-jre-headless, dnf install java-17-openjdk-headless,"
         " or brew install openjdk@17."
     )
-    home = environment.get("JAVA_HOME", "")
-    java = os.path.join(home, "bin", "java") if home else shutil.which("java", path=environment.get("PATH"))
+    home, on_path = environment.get("JAVA_HOME", ""), shutil.which("java", path=environment.get("PATH"))
+    java = os.path.join(home, "bin", "java") if home else on_path
     if not java or not os.path.exists(java):
         where = "JAVA_HOME is %s, where there is no bin/java" % home if home else "there is no java on the PATH"
-        on_path = shutil.which("java", path=environment.get("PATH"))
         if home and on_path:
             get = "Get it: unset JAVA_HOME, since %s is on the PATH; or set it to a folder with bin/java." % on_path
         return "Java %d or later is missing: %s. %s" % (JAVA, where, get)

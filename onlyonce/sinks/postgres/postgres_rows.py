@@ -3,7 +3,7 @@
 An upsert keeps the newest row of each key by its columns `sequence_by`, and removes rows by `delete_when`. It drops an
 arriving row that is older than the stored row (`newer_rows`; with `delete_when` also `delete_older`). Before, `newer`
 in `outputs/results.py` has chosen the newest rows of the batch. Without `sequence_by` the later window wins
-(`Postgres.later_window_wins`, `postgres_unit.LATER_WINDOW`); if the keys name the window, or the rows have none, the
+(`api.sinks.later_window_wins`, `postgres_unit.LATER_WINDOW`); if the keys name the window, or the rows have none, the
 last write wins.
 
 With `delete_when` a key has a row in the table, or its key and position in `<table>_deleted`: never both, and always

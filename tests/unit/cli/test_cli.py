@@ -840,8 +840,8 @@ def test_a_check_needs_no_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     """A project is checked before its first `onlyonce up`, and where continuous integration has no database."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path / "none"))
 
-    with checking.log_if_there() as database:
-        assert database is None
+    with checking.log_if_there() as log:
+        assert log.database is None
 
     file = tmp_path / "pipelines.py"
     file.write_text("import onlyonce\n\nPIPELINES = []\n")
@@ -880,7 +880,7 @@ def test_check_warns_of_changes_that_mix_results(monkeypatch: pytest.MonkeyPatch
     """As a run does: no run is held up by them."""
     change = Change("per_shop", "target", "a", "b", Need.BACKFILL, "the new target gets windows from now on")
     monkeypatch.setattr(checking, "checked", lambda *_: {"shop": Checked(asked_spark=False, wrong={}, staged={})})
-    monkeypatch.setattr(checking, "log_if_there", lambda _: nullcontext(object()))
+    monkeypatch.setattr(checking, "log_if_there", lambda: nullcontext(checking.Log(object(), None)))  # type: ignore[arg-type]
     monkeypatch.setattr("onlyonce.context.check_declarations", lambda *_: [change])
     monkeypatch.setattr("onlyonce.check.taken_tables", lambda *_: [])
     monkeypatch.setattr("onlyonce.check.not_begun", lambda *_: set())
@@ -896,7 +896,7 @@ def test_check_warns_of_changes_that_mix_results(monkeypatch: pytest.MonkeyPatch
 
 def test_check_says_first_that_rows_cannot_be_sent_from_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "checked", lambda *_: {"shop": Checked(asked_spark=False, wrong={}, staged={})})
-    monkeypatch.setattr(checking, "log_if_there", lambda _: nullcontext(None))
+    monkeypatch.setattr(checking, "log_if_there", lambda: nullcontext(checking.Log(None, None)))
     monkeypatch.setattr("onlyonce.check.undeliverable", lambda _: {"sent": ["a variable is not set"]})
 
     result = CliRunner().invoke(app, ["check", "shop", "--pipelines", "tests/support/shop.py"])

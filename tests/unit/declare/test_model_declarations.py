@@ -190,7 +190,7 @@ def test_pipeline_of_another_project_is_refused_as_one_of_the_log(write: Callabl
     with pytest.raises(
         Refused, match=r"the log has the pipeline 'shop', and no file that was read declares it"
     ) as refusal:
-        declarations.one("shop", [write("flights")], in_log=lambda: ["shop"])
+        declarations.pick(declarations.load([write("flights")]), "shop", logged=["shop"])
 
     assert refusal.value.hint == "name its file: --pipelines FILE. The declared pipelines are flights"
 
