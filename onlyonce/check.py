@@ -478,7 +478,7 @@ def columns_apart(pipeline: Pipeline, changed: Iterable[Change], new: Collection
             if lost := _not_in(wanted, there):
                 found.append(
                     f"{whose}{made_by.made_by} does not give {', '.join(lost)}, which {where} has: new rows have no "
-                    "value there (null), and are refused if the table takes no null"
+                    "value there (null, or the table's default)"
                 )
     return found
 

@@ -1,4 +1,4 @@
-"""Compare the column types of an output with its table's types: one rule for every sink and for `check`. Pure.
+"""Compare the columns of an output with its table's: one rule for every sink and for `check`. Pure.
 
 A function's type limits the values that may come. If the table's type holds fewer or other values, the output is
 refused before any row is written. A function's type does not limit the length of a string or binary value. So a
@@ -8,7 +8,7 @@ column with a length passes, and each row is compared with it later (`sinks.base
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from onlyonce.core.errors import Refused
@@ -70,4 +70,21 @@ def refuse_other(
             data="nothing was written: the table's type does not hold each value that may come",
             hint="change the column there, let the function give the table's type (a cast) or another name, or "
             "write to a new table",
+        )
+
+
+def refuse_required(
+    whose: str, where: object, given: Iterable[str], required: Iterable[str], data: str = "nothing was written"
+) -> None:
+    """Raise Refused if a table requires a column that the rows do not have.
+
+    given      the columns of the rows
+    required   the table's columns that take no null and get no value from the table
+    """
+    known = {name.lower() for name in given}
+    if lacking := [name for name in required if name.lower() not in known]:
+        raise Refused(
+            f"{whose}: {where} requires the column {lacking[0]} (NOT NULL), which the rows do not have",
+            data=data,
+            hint="let the function give it, or let the column there take nulls or have a default",
         )

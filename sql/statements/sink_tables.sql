@@ -8,6 +8,16 @@ SELECT attname::text AS name, CASE WHEN attgenerated <> '' THEN 's' ELSE 'a' END
 FROM pg_attribute
 WHERE attrelid = to_regclass(:table) AND attnum > 0 AND NOT attisdropped AND (attgenerated <> '' OR attidentity = 'a')
 
+-- required_columns --
+-- The columns that take no null and get no value from the table: no default, not generated. None if a trigger may fill
+-- them before a row is checked.
+SELECT attname::text AS name
+FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid
+WHERE attrelid = to_regclass(:table) AND attnum > 0 AND NOT attisdropped AND (attnotnull OR typnotnull)
+  AND NOT atthasdef AND attidentity = '' AND typdefault IS NULL
+  AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = attrelid AND tgtype & 7 = 7 AND NOT tgisinternal AND tgenabled <> 'D')
+ORDER BY attnum
+
 -- unique_indexes --
 -- The unique indexes over all rows of a table and plain columns. For each: whether it is checked immediately, and whether
 -- two nulls may be two keys. Also whether different strings may be one key (a collation that is not deterministic: 'a'

@@ -37,7 +37,7 @@ from onlyonce.context import Query, RunContext
 from onlyonce.core import ownership, stored_names
 from onlyonce.core.backfill import OpenSpan, Span
 from onlyonce.core.batch import Batch, Plan
-from onlyonce.core.column_types import Types
+from onlyonce.core.column_types import Types, refuse_required
 from onlyonce.core.erasure import Mentions
 from onlyonce.core.errors import Refused
 from onlyonce.core.locations import Location
@@ -523,6 +523,9 @@ def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types
     check_table(table, path, output)
     there = StructType.fromJson(json.loads(table.schema().to_json()))
     wanted = {one.name: one.dataType.simpleString() for one in schema if one.name != output.sink.delete_when}
+    if output.sink.write == "append":  # an upsert may change only rows that have a value there
+        required = [one.name for one in there if not one.nullable and delta_rows.GENERATED not in one.metadata]
+        refuse_required(f"output {output.name}", path, wanted, required)
     return wanted, {one.name: one.dataType.simpleString() for one in there}, str(path)
 
 

@@ -459,6 +459,7 @@ def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types
     if table is None:
         return None
     refuse_columns(output, table)
+    _refuse_required(output, table, wanted.column_names)
     return kinds(wanted), kinds(table.schema()), place.where
 
 
@@ -566,7 +567,7 @@ def fit_table(output: Output, table: Table, wanted: Schema) -> None:
     column_types.refuse_other(
         f"{declared_at(output)}output {output.name}", ".".join(table.name()), kinds(wanted), kinds(table.schema())
     )
-    _refuse_required(output, table, wanted.column_names, "nothing was written")
+    _refuse_required(output, table, wanted.column_names)
     there = {field.name.lower() for field in table.schema().fields}
     missing = [field for field in wanted.fields if field.name.lower() not in there]
     if missing:
@@ -587,16 +588,10 @@ def refuse_changed(output: Output, table: Table, columns: Collection[str]) -> No
     _refuse_required(output, table, columns, nothing)
 
 
-def _refuse_required(output: Output, table: Table, columns: Collection[str], data: str) -> None:
-    given = {name.lower() for name in columns}
-    lacking = [field.name for field in table.schema().fields if field.required and field.name.lower() not in given]
-    if lacking:
-        raise Refused(
-            f"{declared_at(output)}output {output.name}: {'.'.join(table.name())} requires the column {lacking[0]}, "
-            "which the rows don't have",
-            data=data,
-            hint="let the function give it, or make the column optional there",
-        )
+def _refuse_required(output: Output, table: Table, columns: Collection[str], data: str = "nothing was written") -> None:
+    required = [field.name for field in table.schema().fields if field.required]
+    whose = f"{declared_at(output)}output {output.name}"
+    column_types.refuse_required(whose, ".".join(table.name()), columns, required, data)
 
 
 def _add(table: Table, missing: list[types.NestedField]) -> None:

@@ -500,6 +500,8 @@ class MySQLTable:
                     f"column {column} of {name} is GENERATED ALWAYS, so only the server gives its values",
                     "leave the column out of the function's result",
                 )
+        required = [column for column, one in there.items() if one.required]
+        column_types.refuse_required(f"output {self._output.name}", name, wanted, required)
         if self._sink.row_id and {*self._sink.row_id} <= there.keys():
             self._check_keys(connection, name, there)
 
@@ -545,11 +547,15 @@ class MySQLTable:
         return unique
 
     def _columns(self, connection: Connection, table: str) -> list[Any]:
+        """Return the columns. A required one takes no null and gets no value from the table or a trigger."""
         return list(
             connection.exec_driver_sql(
                 "SELECT column_name AS name, column_type AS type, is_nullable AS nullable, collation_name AS "
-                "collation, extra AS extra FROM information_schema.columns WHERE table_schema = DATABASE() AND "
-                "table_name = %s ORDER BY ordinal_position",
+                "collation, extra AS extra, is_nullable = 'NO' AND column_default IS NULL AND extra NOT REGEXP "
+                "'auto_increment|GENERATED' AND NOT EXISTS (SELECT 1 FROM information_schema.triggers WHERE "
+                "event_object_schema = table_schema AND event_object_table = table_name AND action_timing = 'BEFORE' "
+                "AND event_manipulation = 'INSERT') AS required FROM information_schema.columns WHERE table_schema = "
+                "DATABASE() AND table_name = %s ORDER BY ordinal_position",
                 (table,),
             )
         )

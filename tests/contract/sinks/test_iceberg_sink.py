@@ -348,7 +348,7 @@ def test_a_batch_stops_if_its_table_lost_a_column_during_the_run_or_requires_ano
     with table.update_schema(allow_incompatible_changes=True) as change:
         change.add_column("n", LongType())
         change.add_column("till", LongType(), required=True)
-    with pytest.raises(Refused, match=r"sales\.per_shop requires the column till, which the rows don't have") as told:
+    with pytest.raises(Refused, match=r"sales\.per_shop requires the column till \(NOT NULL\)") as told:
         writer._check(lake.load_table(PLACE.where), rows)
     assert told.value.data == "nothing of this batch was written to the table"
 

@@ -277,6 +277,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "a null key": (f"CREATE TABLE kept ({K.removesuffix('NOT NULL')}, n bigint, UNIQUE (k))", UPSERT, "may be null"),
     "a key without case": ("CREATE TABLE kept (k varchar(99) collate utf8mb4_general_ci PRIMARY KEY, n bigint)", UPSERT, "different texts are the same key"),
     "a generated column": (f"CREATE TABLE kept ({K}, n bigint AS (1) STORED)", {}, "column n of kept is GENERATED ALWAYS"),
+    "a required column": (f"CREATE TABLE kept ({K}, theirs int NOT NULL)", {}, r"kept requires the column theirs \(NOT NULL\)"),
     "another type": (f"CREATE TABLE kept ({K}, n int)", {}, "column n is bigint, but in kept it is int"),
     "a text that is cut": ("CREATE TABLE kept (k char(9), n bigint)", {}, r"column k is string \(longtext\), but in kept it is char"),
 }  # fmt: skip

@@ -89,6 +89,24 @@ def test_columns_that_the_function_lacks_get_their_own_values(log: Log, driver: 
     ) == Counter((True, True, "them", f"shop {n}", n, 2 * n) for n in range(3))
 
 
+def test_a_column_that_a_trigger_fills_is_not_missing(log: Log, driver: Driver) -> None:
+    """PostgreSQL looks for nulls after the triggers before a row."""
+    columns = "shop text, cents bigint, theirs text NOT NULL"
+    task = Task(log, driver, log.database, "append", columns=columns)
+    log.rows(
+        "CREATE FUNCTION results.fill() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$BEGIN NEW.theirs := 'filled'; RETURN NEW; END$$; "
+        "CREATE TRIGGER fill BEFORE INSERT ON results.shop FOR EACH ROW EXECUTE FUNCTION results.fill()"
+    )
+    table_of(log, "append").prepare(schema_of("shop", "cents"))
+
+    task.run(shop_rows(2))
+
+    assert log.multiset("SELECT shop, theirs FROM results.shop") == Counter(
+        [("shop 0", "filled"), ("shop 1", "filled")]
+    )
+
+
 @pytest.mark.parametrize("write", ["append", "upsert"])
 def test_strings_arrive_in_a_database_that_is_not_utf8(encoded: Log, write: str) -> None:
     """Each character that the encoding has is stored as itself; one that it lacks is refused, and nothing is
@@ -153,6 +171,8 @@ def test_what_a_table_rejects_is_refused_at_once(log: Log, driver: Driver, write
         ("CREATE TABLE results.base (shop text PRIMARY KEY, cents bigint); CREATE VIEW results.shop AS TABLE " "results.base", ("shop", "cents"), "is a view"),
         ("CREATE TABLE results.shop (shop text PRIMARY KEY, cents bigint GENERATED ALWAYS AS (1) STORED)", ("shop", "cents"), "only PostgreSQL gives"),
         ("CREATE TABLE results.shop (shop text PRIMARY KEY, cents bigint GENERATED ALWAYS AS IDENTITY)", ("shop", "cents"), "only PostgreSQL gives"),
+        ("CREATE TABLE results.shop (shop text PRIMARY KEY, cents bigint, theirs text NOT NULL)", ("shop", "cents"), r"results\.shop requires the column theirs \(NOT NULL\)"),
+        ("CREATE DOMAIN results.word text NOT NULL; CREATE TABLE results.shop (shop text PRIMARY KEY, theirs results.word)", ("shop",), "requires the column theirs"),
         ("SELECT", ("shop", "ctid"), "a column ctid of its own"),
         ("SELECT", ("shop", "xmin"), "a column xmin of its own"),
     ],

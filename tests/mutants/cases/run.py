@@ -392,6 +392,15 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "required-column-unseen",
+        "a table whose required column the rows lack passes until the first batch",
+        "onlyonce/core/column_types.py",
+        Never("refuse_required", "name.lower() not in known"),
+        tests=(
+            "tests/contract/sinks/test_team_tables.py::test_a_table_that_cannot_take_an_upsert_is_refused_before_any_row",
+        ),
+    ),
+    Mutant(
         "second-platform",
         "`up` starts a platform next to the one that a URL names",
         "onlyonce/local/platform.py",

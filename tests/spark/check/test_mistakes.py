@@ -376,6 +376,26 @@ def test_a_table_that_cannot_take_rows_stops_its_output_only(
     assert platform.table("shop/per_shop")["cents"].tolist() == [sum(int(str(sale["cents"])) for sale in SALES)]
 
 
+def test_a_column_that_a_table_requires_is_told_before_any_row(platform: Platform, spark: Any, tmp_path: Path) -> None:
+    """By `check`, at the sink's line. An upsert may change only rows that have it."""
+    file, module = write(tmp_path / "mine", *SECOND)
+    file.write_text(file.read_text().replace("outputs=Output(", "outputs=(Output("))
+    functions = file.parent / f"{module}.py"
+    functions.write_text(functions.read_text() + '\n\ndef rows(sales):\n    return sales.select("id", "cents")\n')
+    table = settings.tables_dir() / "shop" / "each"
+    spark.sql(f"CREATE TABLE delta.`{table}` (id string, cents long, till string NOT NULL) USING delta")
+
+    checked = runner.invoke(app, ["check", "shop", "--pipelines", str(file)])
+    file.write_text(file.read_text().replace("sink=Delta())),", 'sink=Delta(write="upsert", keys="id"))),'))
+    changed = runner.invoke(app, ["check", "shop", "--pipelines", str(file)])
+
+    assert checked.exit_code == 64, checked.stderr
+    what = told(checked)[0]
+    assert f"{file}:" in what
+    assert f"output each: {table} requires the column till (NOT NULL), which the rows do not have" in what
+    assert changed.exit_code == 0, changed.stderr
+
+
 def test_a_topic_that_is_not_there_is_told_at_the_source(
     platform: Platform, spark: Any, broker: Any, tmp_path: Path
 ) -> None:
