@@ -171,6 +171,8 @@ class Stateful:
             raise Refused(
                 f"Stateful: timers_within={in_source(self.timers_within)} is negative", hint="0 where no timers are set"
             )
+        if self.state_version < 1:
+            raise Refused(f"Stateful: state_version={self.state_version} is no version", hint="1 is the first one")
         if self.timers_within % timedelta(milliseconds=1):
             raise Refused(
                 f"Stateful: timers_within={in_source(self.timers_within)} has parts of a millisecond",

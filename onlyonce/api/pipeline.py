@@ -522,6 +522,12 @@ class Pipeline:
             )
         if self.partitions is not None and self.partitions < 1:
             raise Refused(f"pipeline {self.name}: partitions must be at least 1")
+        for option, length in (("idle_after", self.idle_after), ("max_ahead", self.max_ahead)):
+            if length is not None and length < timedelta(0):
+                raise Refused(
+                    f"pipeline {self.name}: {option} {in_words(length)} is negative",
+                    hint="timedelta(minutes=10), for example; or leave it out",
+                )
         if self.dedup_horizon <= timedelta(0):
             raise Refused(
                 f"pipeline {self.name}: dedup_horizon {in_words(self.dedup_horizon)} recognises no re-delivery",
