@@ -65,8 +65,7 @@ def doubtful_event_times(pipeline: Pipeline) -> list[str]:
 
 def _or_a_timestamp(pipeline: Pipeline) -> str:
     """Return how to declare the event time in another form, if the source reads strings as times at all."""
-    is_beside = isinstance(pipeline.source, Kafka) and pipeline.event_time in pipeline.source.beside
-    if is_beside or line_layout(pipeline.source) in IN_COLUMNS:
+    if pipeline.event_time in pipeline.source.own_columns or line_layout(pipeline.source) in IN_COLUMNS:
         return ""
     return f", or declare it as a timestamp: formats={{{pipeline.event_time!r}: …}} then names another form"
 

@@ -8,8 +8,7 @@ from datetime import timedelta
 from airflow.sdk import Param
 
 from onlyonce.api import identity
-from onlyonce.api.pipeline import Custom, DeltaSource, Growing, Kafka, Output, Pipeline, PubSub, target
-from onlyonce.api.sources import WithInbox
+from onlyonce.api.pipeline import Output, Pipeline, target
 from onlyonce.core.durations import in_words
 from onlyonce.core.windows import Fixed, Window, own
 
@@ -49,7 +48,7 @@ def outputs_table(pipeline: Pipeline) -> str:
 
 def pipeline_form(pipeline: Pipeline) -> dict[str, Param]:
     """Return the Params of a run; the same words as the options of `onlyonce run`."""
-    files = {} if pipeline.sources or isinstance(pipeline.source, Kafka) else _files(pipeline.source)
+    most = None if pipeline.sources else pipeline.source.max_files_a_batch
     return {
         "mode": _optional(
             "once",
@@ -79,18 +78,18 @@ def pipeline_form(pipeline: Pipeline) -> dict[str, Param]:
             title="Bounded",
             description="A separate run over all input, with targets of its own; nothing is late.",
         ),
-        **files,
+        **(_files(most) if most else {}),
         "dry_run": _optional(
             False, "boolean", title="Dry run", description="Only say what would be read. Nothing is written."
         ),
     }
 
 
-def _files(source: WithInbox) -> dict[str, Param]:
+def _files(declared: int) -> dict[str, Param]:
     return {
         "max_files": Param(
             None, type=["null", "integer"], minimum=1, title="Files a batch",
-            description=f"How many files one batch takes; empty: {source.max_files_a_batch}, as declared.",
+            description=f"How many files one batch takes; empty: {declared}, as declared.",
         ),
     }  # fmt: skip
 
@@ -100,27 +99,8 @@ def _sources(pipeline: Pipeline) -> str:
 
 
 def _source(pipeline: Pipeline) -> str:
-    source = pipeline.source
-    if isinstance(source, Kafka):
-        layout = ", Debezium's changes" if source.of_envelope else ""
-        layout += (
-            f", {identity.of(source.registered['value'])['kind']} by a schema registry"
-            if "value" in source.registered
-            else ""
-        )
-        return f"Kafka, the topic `{source.topic}`{layout}, {source.max_offsets_a_batch} offsets a batch"
-    if isinstance(source, Custom):
-        return f"`{source.reader}`, {source.max_records_a_batch:,} records a batch"
-    if isinstance(source, DeltaSource):
-        return (
-            f"the {'changes' if source.changes else 'appends'} of the Delta table `{source.where}`, "
-            f"{source.max_files_a_batch} files a batch"
-        )
     name = f"{pipeline.name}/{pipeline.part.name}" if pipeline.part else pipeline.name
-    folder = f"`{source.inbox or f'<ONLYONCE_HOME>/inbox/{name}'}`, {source.max_files_a_batch} files a batch"
-    if isinstance(source, PubSub):
-        return f"Pub/Sub, `{source.subscription}`, pulled into {folder}"
-    return f"files that grow, in {folder}" if isinstance(source, Growing) else folder
+    return pipeline.source.described(f"`{pipeline.source.inbox or f'<ONLYONCE_HOME>/inbox/{name}'}`")
 
 
 def _place(pipeline: Pipeline) -> str:

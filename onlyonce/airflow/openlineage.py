@@ -13,15 +13,10 @@ from onlyonce import environment, settings
 from onlyonce.airflow.log import database_url
 from onlyonce.api import pipeline as api_pipeline
 from onlyonce.api.pipeline import (
-    DeltaSource,
-    Kafka,
     Output,
     Pipeline,
-    PubSub,
     target,
 )
-from onlyonce.api.sinks import in_openlineage
-from onlyonce.api.sources import WithInbox
 from onlyonce.core import ownership
 from onlyonce.core.errors import Refused
 
@@ -49,23 +44,12 @@ def places(pipeline: Pipeline) -> tuple[list[Place], list[Place]]:
     Read only the settings and the environment variables that the sinks name.
     """
     views = [pipeline.of_source(name) for name in pipeline.sources] or [pipeline]
-    return [place for view in views for place in _source(view)], [
-        _sink(pipeline, output) for output in pipeline.outputs
-    ]
+    return list(filter(None, map(_source, views))), [_sink(pipeline, output) for output in pipeline.outputs]
 
 
-def _source(pipeline: Pipeline) -> list[Place]:
+def _source(pipeline: Pipeline) -> Place | None:
     source = pipeline.source
-    if isinstance(source, Kafka):
-        return [(f"kafka://{source.servers.split(',')[0]}", source.topic)]
-    if isinstance(source, PubSub):
-        return [("pubsub", source.subscription.replace("projects/", "", 1).replace("/subscriptions/", ":"))]
-    if isinstance(source, DeltaSource):
-        return [in_openlineage(settings.table_location(source.path)) if source.path else ("spark", source.where)]
-    if isinstance(source, WithInbox):
-        inbox = api_pipeline.folder(pipeline)
-        return [in_openlineage(inbox)] if inbox else []
-    return []
+    return source.dataset(settings.table_location(source.path) if source.path else api_pipeline.folder(pipeline))
 
 
 def _sink(pipeline: Pipeline, output: Output) -> Place:

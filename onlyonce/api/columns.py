@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from onlyonce.api import ddl
 from onlyonce.api.declaration import unknown
-from onlyonce.api.messages import Kafka
-from onlyonce.api.sources import IN_COLUMNS, Custom, DeltaSource, PubSub, Source
+from onlyonce.api.sources import Source
 from onlyonce.core import conversions
 from onlyonce.core.errors import Refused
 
@@ -63,29 +62,16 @@ def check_aliases(whose: str, columns: list[str], aliases: Mapping[str, str], so
             else f"{whose}: aliases: a name is empty",
             hint="give each column a name of its own",
         )
-    if why := _without_names(source):
+    if why := source.has_no_names:
         raise Refused(
             f"{whose}: aliases with {why}",
             data="nothing was read or written",
             hint="declare the columns by the names that arrive",
         )
-    own = [source.id_column] if isinstance(source, PubSub) else list(source.beside) if isinstance(source, Kafka) else []
-    if wrong := [column for column in aliases if column in own]:
+    if wrong := [column for column in aliases if column in source.own_columns]:
         raise Refused(
             f"{whose}: aliases: {wrong[0]!r} does not come from a field of the message", hint="leave its alias out"
         )
-
-
-def _without_names(source: Source) -> str | None:
-    if isinstance(source, Custom):
-        return "a Custom source, whose reader gives the declared columns"
-    if isinstance(source, DeltaSource):
-        return "a DeltaSource, whose table has names that a declaration can have"
-    if isinstance(source, Kafka) and source.format == "columns":
-        return "messages of a schema, which has names that a declaration can have"
-    if source.format == "csv" and not source.header:
-        return "CSV without a header, in which a column is known by its position"
-    return None
 
 
 # Which forms of times a declaration may name for its columns (`formats`). The conversion table defines their meaning.
@@ -96,10 +82,9 @@ TIMES = {"date": "date", "timestamp": "timestamp", "timestamp_ltz": "timestamp",
 
 def check_time_forms(whose: str, schema: str, formats: Mapping[str, str], source: Source) -> None:
     """Raise Refused for a form of a column that is not a time, for an invalid form, and for a source with own types."""
-    if formats and (isinstance(source, (Custom, DeltaSource)) or source.format in IN_COLUMNS):
-        told = "a schema" if isinstance(source, Kafka) else "types"
+    if formats and source.typed_by:
         raise Refused(
-            f"{whose}: formats with a source whose columns have {told} of their own",
+            f"{whose}: formats with a source whose columns have {source.typed_by} of their own",
             data="nothing was read or written",
             hint="declare the column as the type that it has, and make the time of it in your function or in "
             "Input(columns=…)",

@@ -5,6 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import ClassVar, Literal
 
+from onlyonce.core.encodings import UTF_8
+from onlyonce.core.locations import Location, in_openlineage
+
 Start = Literal["earliest", "latest"] | datetime
 EARLIEST: Literal["earliest"] = "earliest"
 LATEST: Literal["latest"] = "latest"
@@ -20,6 +23,7 @@ class DeclaredSource:
     is_pulled  `onlyonce pull` writes its inbox
     has_inbox  its input is files of a folder, or objects of a store
     in_ranges  an entry of its manifest is a range of a file or part
+    in_several it may be one of several sources of a pipeline
     one_of     a declaration needs one of these options; the usual one comes first
     """
 
@@ -30,11 +34,22 @@ class DeclaredSource:
     is_pulled: ClassVar[bool] = False
     has_inbox: ClassVar[bool] = False
     in_ranges: ClassVar[bool] = False
+    in_several: ClassVar[bool] = True
     one_of: ClassVar[tuple[str, ...]] = ()
 
     @property
     def inbox(self) -> str | None:
         """Return the declared inbox; None if the source has none or uses the default inbox."""
+        return None
+
+    @property
+    def path(self) -> str | None:
+        """Return the declared path of a table; None if the source is no table, or has a name in a catalog."""
+        return None
+
+    @property
+    def max_files_a_batch(self) -> int | None:
+        """Return how many files, or parts, one batch reads from at most; None for a topic."""
         return None
 
     @property
@@ -51,6 +66,54 @@ class DeclaredSource:
     def header(self) -> bool:
         """Return whether the first line of a file names its columns."""
         return False
+
+    @property
+    def recursive(self) -> bool:
+        """Return whether the files in folders below the inbox are read too."""
+        return False
+
+    @property
+    def delimiter(self) -> str:
+        """Return what separates the values of a line of CSV."""
+        return ","
+
+    @property
+    def encoding(self) -> str:
+        """Return the encoding of lines."""
+        return UTF_8
+
+    @property
+    def in_store(self) -> bool:
+        """Return whether the inbox is a prefix of an object store."""
+        return False
+
+    @property
+    def reads(self) -> str | None:
+        """Return what no second source of the pipeline may read, in words; None if nothing is known to be the same."""
+        return f"the inbox {self.inbox}" if self.inbox else None
+
+    @property
+    def own_columns(self) -> tuple[str, ...]:
+        """Return the declared columns that do not come from a field of a record: a key, a header, an id."""
+        return ()
+
+    @property
+    def has_no_names(self) -> str | None:
+        """Return why a column can't have another name in the source (`aliases`), in words; None if it can."""
+        return None
+
+    @property
+    def typed_by(self) -> str | None:
+        """Return what gives the types of the source's columns, in words; None if they are only declared."""
+        return None
+
+    def described(self, inbox: str) -> str:
+        """Return where the source's records come from, in Markdown. `inbox`: its folder."""
+        raise NotImplementedError
+
+    def dataset(self, at: Location | None) -> tuple[str, str] | None:
+        """Return the source's namespace and name in OpenLineage; None if it has none. `at`: its inbox or table."""
+        return in_openlineage(at) if at else None
 
     @property
     def makes_inbox(self) -> bool:

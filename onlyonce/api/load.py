@@ -27,7 +27,6 @@ from onlyonce.api import pipeline as api_pipeline
 from onlyonce.api.declaration import IN_DECLARATIONS, declared_at, not_of_python
 from onlyonce.api.pipeline import DeltaSource, Output, Pipeline, target, unknown
 from onlyonce.api.resolve import check_written, named
-from onlyonce.api.sources import Files
 from onlyonce.core import durations, errors, stored_names
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.file_names import Naming
@@ -113,12 +112,7 @@ def _check_appends(pipeline: Pipeline, other: Pipeline, output: str) -> None:
 def refuse_nested_inboxes(pipelines: Iterable[Pipeline]) -> None:
     """Raise Refused for the first recursive inbox with such a location below it."""
     declared = list(pipelines)
-    recursive = [
-        view
-        for pipeline in declared
-        for view in api_pipeline.each_input(pipeline)
-        if isinstance(view.source, Files) and view.source.recursive
-    ]
+    recursive = [view for pipeline in declared for view in api_pipeline.each_input(pipeline) if view.source.recursive]
     if not recursive:
         return
     others = [*_inboxes(declared), *_written(declared)]

@@ -15,6 +15,7 @@ from onlyonce.api.declaration import NONE, Several, check_one_of, declaration
 from onlyonce.api.declared_source import DeclaredSource
 from onlyonce.core import records
 from onlyonce.core.errors import Refused
+from onlyonce.core.locations import Location
 
 FROM_ENVIRONMENT = "env:"
 SECRET_REGISTRY_OPTION = re.compile(r"user\.info|password|secret|token$", re.IGNORECASE)
@@ -317,19 +318,30 @@ class Kafka(DeclaredSource):
         return "columns" if isinstance(self.value, Avro | Protobuf) else "json"
 
     @property
-    def header(self) -> bool:
-        """Return False: messages have no header line."""
-        return False
+    def reads(self) -> str:
+        """See DeclaredSource."""
+        return f"the topic {self.topic} of {self.servers}"
 
     @property
-    def inbox(self) -> None:
-        """Return None: no files come in."""
-        return None
+    def has_no_names(self) -> str | None:
+        """See DeclaredSource."""
+        return "messages of a schema, which has names that a declaration can have" if self.typed_by else None
 
     @property
-    def links(self) -> Literal[False]:
-        """Return False: there are no links to follow."""
-        return False
+    def typed_by(self) -> str | None:
+        """See DeclaredSource."""
+        return "a schema" if self.format == "columns" else None
+
+    def described(self, inbox: str) -> str:
+        """See DeclaredSource."""
+        layout = ", Debezium's changes" if self.of_envelope else ""
+        if "value" in self.registered:
+            layout += f", {type(self.registered['value']).__name__} by a schema registry"
+        return f"Kafka, the topic `{self.topic}`{layout}, {self.max_offsets_a_batch} offsets a batch"
+
+    def dataset(self, at: Location | None) -> tuple[str, str]:
+        """See DeclaredSource."""
+        return f"kafka://{self.servers.split(',')[0]}", self.topic
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -349,6 +361,11 @@ class Kafka(DeclaredSource):
         """Return the declared columns that get the id of a schema, by 'value' and 'key', if a registry has it."""
         by_default = {"value": "schema_id", "key": "key_schema_id"}
         return {part: one.schema_id or by_default[part] for part, one in self.registered.items()}
+
+    @property
+    def own_columns(self) -> tuple[str, ...]:
+        """See DeclaredSource."""
+        return self.beside
 
     @property
     def beside(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ of each class explains its options. An unknown option, or a value that can't wor
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Literal
@@ -24,6 +24,7 @@ from onlyonce.api.declaration import (
     declared_at,
     unknown,
 )
+from onlyonce.api.declared_source import DeclaredSource
 from onlyonce.api.joins_and_state import Join, Lookup, Stateful
 from onlyonce.api.outputs import Output
 from onlyonce.api.sinks import (
@@ -46,7 +47,7 @@ from onlyonce.core import line_values, stored_names
 from onlyonce.core.batch import AT_LEAST_ONCE, EXACTLY_ONCE
 from onlyonce.core.durations import in_words
 from onlyonce.core.errors import Refused
-from onlyonce.core.locations import Location, is_url
+from onlyonce.core.locations import Location
 from onlyonce.core.near_names import choose
 from onlyonce.core.windows import Chained, Session
 
@@ -109,7 +110,7 @@ class OneOfSeveral:
     Code that asks it for anything supports one source only, so it is refused.
     """
 
-    is_topic = is_table = is_own = is_pulled = has_inbox = in_ranges = False  # `DeclaredSource`, of all its sources
+    is_topic = is_table = is_own = is_pulled = has_inbox = in_ranges = in_store = False  # as in DeclaredSource
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -138,12 +139,6 @@ def input_views(pipeline: Pipeline) -> dict[str, Pipeline]:
     found = {name: _view(pipeline, name, one) for name, one in pipeline.inputs.items()}
     _check(pipeline)
     return found
-
-
-def in_store(pipeline: Pipeline) -> bool:
-    """Return whether a pipeline's inbox is a prefix of an object store."""
-    source = pipeline.source
-    return isinstance(source, Files) and source.inbox is not None and is_url(source.inbox)
 
 
 def folder(pipeline: Pipeline) -> Location | None:
@@ -186,28 +181,17 @@ def _check(pipeline: Pipeline) -> None:
             f"{where}: id_space='shared', but a record is its place, and no place is in two sources",
             hint="leave id_space out",
         )
-    places = list(_places(pipeline))
+    places = [found for one in pipeline.inputs.values() if (found := one.source.reads)]
     if twice := [place for number, place in enumerate(places) if place in places[:number]]:
         raise Refused(
             f"{where}: two of its sources read {twice[0]}", data="each record would come twice", hint="declare it once"
         )
 
 
-def _places(pipeline: Pipeline) -> Iterator[str]:
-    for one in pipeline.inputs.values():
-        source = one.source
-        if isinstance(source, Kafka):
-            yield f"the topic {source.topic} of {source.servers}"
-        elif isinstance(source, DeltaSource):
-            yield f"the table {source.where}"
-        elif not isinstance(source, Custom) and source.inbox:
-            yield f"the inbox {source.inbox}"
-
-
 def _view(pipeline: Pipeline, name: str, one: Input) -> Pipeline:
     where = f"pipeline {pipeline.name}, source {name}"
     check_name("source", name)
-    if isinstance(one.source, PubSub) or not isinstance(one.source, Files | Growing | Custom | Kafka | DeltaSource):
+    if not isinstance(one.source, DeclaredSource) or not one.source.in_several:
         raise Refused(
             f"{where}: {type(one.source).__name__} can't be one of several sources",
             hint="Files, Growing, Kafka, DeltaSource or Custom; or a pipeline of its own",

@@ -28,7 +28,7 @@ from onlyonce.core import shards as shard_files
 from onlyonce.core.durations import in_source
 from onlyonce.core.errors import Refused
 from onlyonce.core.file_names import Naming
-from onlyonce.core.locations import Location, Url, check_folder, is_url, location
+from onlyonce.core.locations import Location, check_folder, in_openlineage, is_url, location
 from onlyonce.core.ownership import Place
 from onlyonce.core.stored_names import WINDOW_END, WINDOW_START
 from onlyonce.core.windows import Window
@@ -671,11 +671,6 @@ def _check_write(kind: str, write: str, keys: tuple[str, ...], known: tuple[str,
             else "leave out keys, since an append replaces no row"
             + ("; or write='upsert'" if "upsert" in known else ""),
         )
-
-
-def in_openlineage(at: Location) -> tuple[str, str]:
-    """Return the namespace and name of a folder or prefix in OpenLineage."""
-    return (at.root, at.key) if isinstance(at, Url) else ("file", str(at))
 
 
 def _in_database(kind: str, port: int, place: Place, url: str | None) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from onlyonce.core import records
 from onlyonce.core.encodings import ENCODINGS, UTF_8
 from onlyonce.core.errors import Refused
 from onlyonce.core.line_values import DELIMITERS, csv_layout
-from onlyonce.core.locations import check_inbox, is_url, location
+from onlyonce.core.locations import Location, check_inbox, in_openlineage, is_url, location
 from onlyonce.core.table_versions import CHANGE_COLUMNS, CHANGE_TYPE, COMMIT_VERSION
 
 
@@ -109,6 +109,15 @@ class Growing(DeclaredSource):
         _at_least_one(self, "max_bytes_a_batch")
         records.check_record_size("Growing", self.max_record_bytes)
 
+    @property
+    def has_no_names(self) -> str | None:
+        """See DeclaredSource."""
+        return _without_names(self)
+
+    def described(self, inbox: str) -> str:
+        """See DeclaredSource."""
+        return f"files that grow, in {inbox}, {self.max_files_a_batch} files a batch"
+
     def layout(self) -> str:
         """Return how a file is cut into records and columns, in words."""
         return f"growing {self.format}{_csv_words(self)}"
@@ -135,6 +144,8 @@ class Custom(DeclaredSource):
 
     found_by = "numbers"
     is_own = in_ranges = True
+    has_no_names = "a Custom source, whose reader gives the declared columns"
+    typed_by = "types"
 
     reader: Named
     needs_dedup: bool
@@ -159,6 +170,15 @@ class Custom(DeclaredSource):
     def format(self) -> Literal["columns"]:
         """Return the form of its records: columns."""
         return "columns"
+
+    @property
+    def reads(self) -> None:
+        """Return None: two readers of one class may read from different places."""
+        return None
+
+    def described(self, inbox: str) -> str:
+        """See DeclaredSource."""
+        return f"`{self.reader}`, {self.max_records_a_batch:,} records a batch"
 
     def layout(self) -> str:
         """Return where its records come from, in words."""
@@ -224,6 +244,8 @@ class DeltaSource(DeclaredSource):
 
     found_by = "versions"
     is_table = in_ranges = True
+    has_no_names = "a DeltaSource, whose table has names that a declaration can have"
+    typed_by = "types"
     one_of = ("path", "table")
 
     path: str | None = None
@@ -274,6 +296,20 @@ class DeltaSource(DeclaredSource):
     def where(self) -> str:
         """Return the path or name of the table."""
         return str(self.path or self.table)
+
+    @property
+    def reads(self) -> str:
+        """See DeclaredSource."""
+        return f"the table {self.where}"
+
+    def described(self, inbox: str) -> str:
+        """See DeclaredSource."""
+        rows = "changes" if self.changes else "appends"
+        return f"the {rows} of the Delta table `{self.where}`, {self.max_files_a_batch} files a batch"
+
+    def dataset(self, at: Location | None) -> tuple[str, str]:
+        """See DeclaredSource. A name in a catalog is Spark's."""
+        return in_openlineage(at) if at and self.path else ("spark", self.where)
 
     @property
     def format(self) -> Literal["parquet"]:
@@ -388,6 +424,25 @@ class Files(DeclaredSource):
         """Raise Refused for declared columns (in DDL) that the format can't hold. Any of them may be the record id."""
         _refuse_nested_csv(self.format, pipeline, columns)
 
+    @property
+    def in_store(self) -> bool:
+        """See DeclaredSource."""
+        return self.inbox is not None and is_url(self.inbox)
+
+    @property
+    def has_no_names(self) -> str | None:
+        """See DeclaredSource."""
+        return _without_names(self)
+
+    @property
+    def typed_by(self) -> str | None:
+        """See DeclaredSource."""
+        return "types" if self.format in IN_COLUMNS else None
+
+    def described(self, inbox: str) -> str:
+        """See DeclaredSource."""
+        return f"{inbox}, {self.max_files_a_batch} files a batch"
+
     def layout(self) -> str:
         """Return how a file is cut into records and columns, in words."""
         return f"{self.format}{_csv_words(self)}{' with a header' if self.header else ''}"
@@ -411,6 +466,7 @@ class PubSub(DeclaredSource):
 
     found_by = "files"
     has_inbox = is_pulled = True
+    in_several = False
 
     subscription: str
     record_id_attribute: str | None = None
@@ -451,6 +507,19 @@ class PubSub(DeclaredSource):
         """Return 'earliest': all pulled messages are read, and the subscription decides the first of them."""
         return EARLIEST
 
+    @property
+    def own_columns(self) -> tuple[str, ...]:
+        """See DeclaredSource."""
+        return (self.id_column,)
+
+    def described(self, inbox: str) -> str:
+        """See DeclaredSource."""
+        return f"Pub/Sub, `{self.subscription}`, pulled into {inbox}, {self.max_files_a_batch} files a batch"
+
+    def dataset(self, at: Location | None) -> tuple[str, str]:
+        """See DeclaredSource."""
+        return "pubsub", self.subscription.replace("projects/", "", 1).replace("/subscriptions/", ":")
+
     def layout(self) -> str:
         """Return how a pulled file is cut into records and columns, in words."""
         return self.format
@@ -485,16 +554,6 @@ WithInbox = Files | PubSub | Growing | Custom | DeltaSource
 Source = WithInbox | Kafka
 
 
-def delimiter_of(source: Source) -> str:
-    """Return what separates the values of a source's CSV."""
-    return source.delimiter if isinstance(source, Files | Growing) else ","
-
-
-def encoding_of(source: Source) -> str:
-    """Return the encoding of a source's lines."""
-    return source.encoding if isinstance(source, Files | Growing) else UTF_8
-
-
 def _check_csv_options(source: Files | Growing) -> None:
     whose = type(source).__name__
     if source.delimiter not in DELIMITERS:
@@ -523,6 +582,12 @@ def _refuse_nested_csv(format: str, pipeline: str, columns: list[str]) -> None:
         raise Refused(f"pipeline {pipeline}: CSV has no nested columns: {nested[0]}", hint="declare it as a string")
 
 
+def _without_names(source: Files | Growing) -> str | None:
+    if source.format == "csv" and not source.header:
+        return "CSV without a header, in which a column is known by its position"
+    return None
+
+
 def _csv_words(source: Files | Growing) -> str:
     separated = "" if source.delimiter == "," else f" separated by {source.delimiter!r}"
     return separated + ("" if source.encoding == UTF_8 else f" in {source.encoding}")
@@ -530,12 +595,12 @@ def _csv_words(source: Files | Growing) -> str:
 
 def line_layout(source: Source) -> str:
     """Return how a line of a source is read: 'json', 'csv', or 'csv' with a delimiter other than a comma behind it."""
-    return csv_layout(delimiter_of(source)) if source.format == "csv" else source.format
+    return csv_layout(source.delimiter) if source.format == "csv" else source.format
 
 
-def _check_files(source: WithInbox) -> None:
-    if isinstance(source, Files) and source.inbox is not None and is_url(source.inbox):
-        _check_prefix(source, source.inbox)
+def _check_files(source: Files | PubSub) -> None:
+    if source.in_store:
+        _check_prefix(source)
     else:
         check_inbox(type(source).__name__, source.inbox)
     records.check_record_size(type(source).__name__, source.max_record_bytes)
@@ -543,7 +608,8 @@ def _check_files(source: WithInbox) -> None:
         raise Refused(f"{type(source).__name__}: max_files_a_batch must be at least 1", hint="1000 is the default")
 
 
-def _check_prefix(source: Files, inbox: str) -> None:
-    location(inbox, "Files: inbox")
+def _check_prefix(source: Files | PubSub) -> None:
+    assert source.inbox
+    location(source.inbox, "Files: inbox")
     if source.links:
-        raise Refused(f"Files: links=True of {inbox}", hint="an object store has no links: leave it out")
+        raise Refused(f"Files: links=True of {source.inbox}", hint="an object store has no links: leave it out")

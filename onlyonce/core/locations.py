@@ -96,6 +96,11 @@ def below(at: Location, above: Location) -> PurePosixPath:
     return PurePosixPath(at.relative_to(above))
 
 
+def in_openlineage(at: Location) -> tuple[str, str]:
+    """Return the namespace and name of a folder or prefix in OpenLineage."""
+    return (at.root, at.key) if isinstance(at, Url) else ("file", str(at))
+
+
 def is_s3(at: Location) -> bool:
     """Return whether a location is in an S3, Amazon's or another."""
     return isinstance(at, Url) and at.scheme == "s3"

@@ -21,8 +21,7 @@ from onlyonce import settings
 from onlyonce.api import ddl
 from onlyonce.api import load as declarations
 from onlyonce.api import pipeline as api_pipeline
-from onlyonce.api.pipeline import Custom, DeltaSource, Growing, Kafka, Pipeline
-from onlyonce.api.sources import delimiter_of, encoding_of
+from onlyonce.api.pipeline import Pipeline
 from onlyonce.core import conversions, encodings, line_values
 from onlyonce.core.encodings import UTF_8
 from onlyonce.core.erasure import BYTE_ORDER_MARK, COMPARED, NOT_SEARCHED, Condition, Left, Mentions
@@ -49,7 +48,7 @@ class Asked(NamedTuple):
 def source_conditions(pipeline: Pipeline, condition: Condition) -> Iterator[Asked]:
     """Yield each source with its condition."""
     for source in api_pipeline.each_input(pipeline):
-        condition = replace(condition, aliases=source.aliases, delimiter=delimiter_of(source.source))
+        condition = replace(condition, aliases=source.aliases, delimiter=source.source.delimiter)
         if source.part is None or not source.part.columns:
             yield Asked(source, condition)
         else:
@@ -62,7 +61,7 @@ def source_mentions(pipeline: Pipeline, condition: Condition) -> Mentions:
     It knows the names that the sources have for the condition's columns, and their encodings.
     """
     names = {name: {name} for name in condition.values}
-    codes = {encoding_of(source.source) for source in api_pipeline.each_input(pipeline)} - {UTF_8}
+    codes = {source.source.encoding for source in api_pipeline.each_input(pipeline)} - {UTF_8}
     for source in api_pipeline.each_input(pipeline):
         made = {column: made.strip().strip("`") for column, _, made in source.part.columns} if source.part else {}
         for name, known in names.items():
@@ -179,12 +178,12 @@ def _ids(file: IO[bytes], places: list[tuple[int, int]], source: Pipeline) -> fr
         file.seek(first)
         values: list[Any] = [None]
         with suppress(line_values.Invalid, UnicodeDecodeError):
-            line = _in_utf8(file.read(until - first), encoding_of(source.source)).decode().removeprefix(BYTE_ORDER_MARK)
+            line = _in_utf8(file.read(until - first), source.source.encoding).decode().removeprefix(BYTE_ORDER_MARK)
             if columns is None:
                 record: Mapping[str, Any] = line_values.json_object(line)
                 values = [record.get(source.aliases.get(name, name)) for name in own]
             else:
-                record = dict(zip(columns, line_values.csv_cells(line, delimiter_of(source.source)), strict=False))
+                record = dict(zip(columns, line_values.csv_cells(line, source.source.delimiter), strict=False))
                 values = [record.get(name) for name in own]
         found.add((str(first),) if None in values else tuple(map(conversions.text, values)))
     return frozenset(found)
@@ -239,16 +238,16 @@ def left_in_files(pipeline: Pipeline, condition: Condition) -> Iterator[Left]:
         if computed and source.part:
             why = f"{NOT_SEARCHED} by {computed}, which is computed from other columns"
             yield Left(f"input of the source {source.part.name}", why, "delete the lines of these records")
-        if isinstance(source.source, DeltaSource):
+        if source.source.is_table:
             yield Left(
-                f"rows of the table {source.source.where}",
+                f"rows of {source.source.reads}",
                 NOT_SEARCHED,
                 "delete them there, then VACUUM: its change data and old versions have them until the VACUUM",
             )
         if source.source.is_own:
             yield Left("what the reader of the source reads from", NOT_SEARCHED, "delete them there")
     # Lines of files were read, but not all records of the pipeline are such lines.
-    in_files = (plain_input(one) and not api_pipeline.in_store(one) for one in api_pipeline.each_input(pipeline))
+    in_files = (plain_input(one) and not one.source.in_store for one in api_pipeline.each_input(pipeline))
     if any(in_files) and not in_folders(pipeline):
         yield Left(
             "lines of the sources of files",
@@ -271,14 +270,13 @@ def inputs_sharing(pipeline: Pipeline) -> list[str]:
 
 def plain_input(pipeline: Pipeline) -> bool:
     """Return whether the pipeline's source has whole files or objects of lines, JSON or CSV."""
-    return not isinstance(pipeline.source, Kafka | Custom | Growing) and pipeline.source.format in ("json", "csv")
+    source = pipeline.source
+    return source.has_inbox and not source.in_ranges and source.format in ("json", "csv")
 
 
 def in_folders(pipeline: Pipeline) -> bool:
     """Return whether all records of the pipeline are lines of files in a folder, so each record has a line."""
-    return all(
-        plain_input(source) and not api_pipeline.in_store(source) for source in api_pipeline.each_input(pipeline)
-    )
+    return all(plain_input(source) and not source.source.in_store for source in api_pipeline.each_input(pipeline))
 
 
 def _compressed(path: Path) -> bool:
@@ -315,7 +313,7 @@ def _in_utf8(line: bytes, encoding: str) -> bytes:
 
 def _meant(content: IO[bytes], condition: Condition, source: Pipeline) -> list[tuple[int, int]]:
     return input_places(
-        content, condition, csv_columns(source), discovery.quoted_within(source), encoding_of(source.source)
+        content, condition, csv_columns(source), discovery.quoted_within(source), source.source.encoding
     )
 
 
@@ -350,7 +348,7 @@ def found_in_objects(pipeline: Pipeline, condition: Condition) -> list[Url]:
     return sorted(
         one
         for source, asked, _ in each
-        if asked and api_pipeline.in_store(source) and plain_input(source)
+        if asked and source.source.in_store and plain_input(source)
         for one in _found(source, asked)
     )
 

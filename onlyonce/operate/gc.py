@@ -124,7 +124,7 @@ def archive_inputs(
 
 
 def _due(scope: Scope, declared: Mapping[str, Pipeline], pipeline: Pipeline, folder: Location) -> list[Move]:
-    if not pipeline.source.has_inbox or api_pipeline.in_store(pipeline):
+    if not pipeline.source.has_inbox or pipeline.source.in_store:
         return []  # files of several sources and objects stay where they are; a table owns its files
     inbox = settings.inbox(pipeline.name, pipeline.source.inbox)
     if any(other.sources and inbox in api_pipeline.folders(other) for other in declared.values()):

@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 from onlyonce import logs, settings
 from onlyonce.api import load as declarations
 from onlyonce.api import pipeline as api_pipeline
-from onlyonce.api.pipeline import Kafka, Pipeline
+from onlyonce.api.pipeline import Pipeline
 from onlyonce.asked import parse as asked_parse
 from onlyonce.commitlog import units
 from onlyonce.commitlog.cuts import Compactions
@@ -191,9 +191,9 @@ def main(argv: list[str]) -> Report:
     asked = arguments(argv)
     logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
-    if isinstance(pipeline.source, Kafka):
+    if pipeline.source.is_topic:
         raise Refused(
-            f"only JSON lines of an inbox can be reprocessed, and {pipeline.name} reads topic {pipeline.source.topic}",
+            f"only JSON lines of an inbox can be reprocessed, and {pipeline.name} reads {pipeline.source.reads}",
             data="nothing was changed",
             hint=f"correct the messages (onlyonce invalid {pipeline.name} shows them) and send them to the topic: an "
             "invalid message has taken no record id",

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from onlyonce import settings
 from onlyonce.api.pipeline import Files, Output, Pipeline, each_input
-from onlyonce.api.sources import Source, delimiter_of
+from onlyonce.api.sources import Source
 from onlyonce.commitlog.health import Views
 from onlyonce.commitlog.removals import Rejections
 from onlyonce.core import stored_names
@@ -264,7 +264,7 @@ def other_delimiter(pipeline: Pipeline, lines: Iterable[str | None]) -> str:
     views = [one for one in each_input(pipeline) if one.source.format == "csv" and len(one.columns()) > 1]
     for line in filter(None, lines if views else ()):
         for view in views:
-            own, wanted = delimiter_of(view.source), len(view.columns())
+            own, wanted = view.source.delimiter, len(view.columns())
             fits = [by for by in (own, *DELIMITERS) if _count_cells(line, by) == wanted]
             if fits and own not in fits:
                 return f"the line {line[:MOST_SHOWN]!r} has {wanted} values by another delimiter: delimiter={fits[0]!r}"
@@ -310,7 +310,7 @@ _FIRST_LINE = re.compile(r"the first line of the file is (['\"])(?P<first>.*)\1,
 
 def _names_columns(pipeline: Pipeline, line: str, delimiter: str | None = None) -> bool:
     try:
-        cells = csv_cells(line.strip(), delimiter or delimiter_of(pipeline.source))
+        cells = csv_cells(line.strip(), delimiter or pipeline.source.delimiter)
     except Invalid:
         return False
     names = {name.strip().lower() for name in pipeline.named().values()}

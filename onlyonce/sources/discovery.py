@@ -17,7 +17,7 @@ import pyarrow as pa
 from onlyonce.api import pipeline as api_pipeline
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.pipeline import Custom, Files, Growing, Pipeline, PubSub
-from onlyonce.api.sources import before_start, delimiter_of, encoding_of
+from onlyonce.api.sources import before_start
 from onlyonce.core import stored_names
 from onlyonce.core.errors import Refused
 from onlyonce.core.locations import Location, Url, on_disk
@@ -79,7 +79,7 @@ def registered(table: Location, pipeline: Pipeline) -> Registered:
     if pipeline.source.is_table:
         read = delta_log.read_until(table)
         return Registered({}, {}, read.batches, read.last_seen, read.until is None, read)
-    if api_pipeline.in_store(pipeline):
+    if pipeline.source.in_store:
         return _objects(table)
     entries = pa.table(opening.table(table).to_pyarrow_table(columns=_columns(pipeline)))
     return _more(Registered({}, {}), entries)
@@ -89,7 +89,7 @@ def reading(table: Location, pipeline: Pipeline) -> Reading[Registered]:
     """Return the reading by which a run follows the manifest of a pipeline's source."""
     if pipeline.source.is_table:  # its last entries suffice
         return Reading(table, lambda at: registered(at, pipeline))
-    if api_pipeline.in_store(pipeline):
+    if pipeline.source.in_store:
         return Reading(table, _objects, [BATCH_NO, "path", "mark", "root", SEEN_AT], _more_objects)
     return Reading(table, lambda at: registered(at, pipeline), _columns(pipeline), _more)
 
@@ -132,7 +132,7 @@ def _roots(before: tuple[str, ...], entries: pa.Table) -> tuple[str, ...]:
 
 def in_ranges(pipeline: Pipeline) -> bool:
     """Return whether an entry has more than a file's size and time: a range of it, or the ETag of an object."""
-    return pipeline.source.in_ranges or api_pipeline.in_store(pipeline)
+    return pipeline.source.in_ranges or pipeline.source.in_store
 
 
 def undecided(inbox: Inbox, there: Registered) -> bool:
@@ -158,7 +158,7 @@ def look_for_folder(inbox: Inbox, there: Registered) -> None:
 
 def looks(inbox: Inbox, there: Registered) -> Iterator[list[list[InputFile]]]:
     """Yield new input, cut into batches: a few thousand objects at a time, or all files at once. Never empty."""
-    if api_pipeline.in_store(inbox.pipeline):
+    if inbox.pipeline.source.in_store:
         for some in _new_objects(inbox, there):
             yield list(batched_files(some, inbox.max_files_a_batch))
     elif found := groups(inbox, there):
@@ -220,7 +220,7 @@ class _OfFiles:
         nothing = Registered({}, {})
         found: Iterable[InputFile] = (
             chain.from_iterable(_new_objects(inbox, nothing))
-            if api_pipeline.in_store(inbox.pipeline)
+            if inbox.pipeline.source.in_store
             else _new_files(inbox, nothing)
         )
         source = inbox.pipeline.source
@@ -307,7 +307,7 @@ def decided(inbox: Inbox) -> Registered:
     """Return what the manifest would have if the start were decided now."""
     left_out = before(inbox)
     roots = tuple({file.root: None for file in left_out if file.root})
-    if api_pipeline.in_store(inbox.pipeline):
+    if inbox.pipeline.source.in_store:
         rows = pa.RecordBatch.from_pylist(
             [{BATCH_NO: NO_BATCH, "path": file.path, "mark": file.mark} for file in left_out]
         )
@@ -352,7 +352,7 @@ def csv_layout(pipeline: Pipeline) -> Csv | None:
         return None
     named = pipeline.named() if pipeline.source.header else None
     header, columns = (list(named.values()), list(named)) if named else (None, None)
-    return Csv(within, header, delimiter_of(pipeline.source), encoding_of(pipeline.source), columns)
+    return Csv(within, header, pipeline.source.delimiter, pipeline.source.encoding, columns)
 
 
 def quoted_within(pipeline: Pipeline) -> int | None:

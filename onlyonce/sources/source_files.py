@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from onlyonce.api import pipeline as api_pipeline
 from onlyonce.api.messages import Kafka
 from onlyonce.api.pipeline import DeltaSource, Pipeline
-from onlyonce.api.sources import IN_COLUMNS, delimiter_of, encoding_of
+from onlyonce.api.sources import IN_COLUMNS
 from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core import batch, reprocess, stored_names
 from onlyonce.core.batch import EPOCH, NOTHING, Corrections
@@ -233,7 +233,7 @@ def unreadable(pipeline: Pipeline, files: list[InputFile]) -> dict[str, str]:
     """Return the reasons why files of a batch can't be read when it begins, by path.
 
     The batch row keeps them, so that a replay decides the same."""
-    if api_pipeline.in_store(pipeline):
+    if pipeline.source.in_store:
         good = [f for f in files if not f.refusal]
         return listing.changed_objects(good) | {f.path: f.refusal for f in files if f.refusal}
     found = {f.path: f.refusal or _changed(pipeline, f) for f in files}
@@ -295,11 +295,11 @@ def _range(pipeline: Pipeline, file: InputFile) -> line_reader.Range:
         "skipped": int(source.header),
         "most": source.max_record_bytes,
         "quoted_within": file.quoted_within,
-        "delimiter": delimiter_of(source),
-        "encoding": encoding_of(source),
+        "delimiter": source.delimiter,
+        "encoding": source.encoding,
     }
     path, ending = file.place, file_bytes.compression_of(file.path)
-    if api_pipeline.in_store(pipeline):
+    if pipeline.source.in_store:
         asked |= {"etag": file.mark, "bytes": file.size}
     elif file.identity:
         path = growing.located(file, links=source.links)[0]

@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from pyarrow import parquet, types
 from pyspark.sql import DataFrame, SparkSession
 
-from onlyonce.api import pipeline as api_pipeline
 from onlyonce.api.pipeline import Pipeline
 from onlyonce.core import conversions, stored_names
 from onlyonce.core.conversions import Cell, Unfit
@@ -272,7 +271,7 @@ def _rows_of_avro(part: Part, wanted: list[str], needed: list[str]) -> Rows:
 
 
 def _parts(file: InputFile, pipeline: Pipeline) -> Iterator[Part]:
-    key, of_object = record_id.of_file(file.identity or file.path), api_pipeline.in_store(pipeline)
+    key, of_object = record_id.of_file(file.identity or file.path), pipeline.source.in_store
     at = (
         FileAt(file.place, file.size, file.mark)
         if of_object

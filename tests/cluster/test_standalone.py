@@ -64,7 +64,7 @@ def test_a_run_on_a_cluster_is_a_run_like_any_other(new_platform: Callable[..., 
             assert app["memoryperexecutor"] == 512
 
     records = oracle.distinct(files, oracle.USER_COUNTS)
-    batches = cut(files, USER_COUNTS.source.max_files_a_batch)  # type: ignore[union-attr]
+    batches = cut(files, USER_COUNTS.source.max_files_a_batch)  # type: ignore[arg-type]
     fates = oracle.fates_by_cut(batches, "2min", "1min", of=oracle.USER_COUNTS)
     in_time = oracle.only(records, fates[~fates["late"]], oracle.USER_COUNTS)
     same(oracle.counts_per_user(in_time), platform.table("user_counts/per_user"), [*KEYS, "user", "count"], [])

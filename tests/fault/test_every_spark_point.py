@@ -69,7 +69,7 @@ def results(platform: Platform, pipeline: str, files: list[Path]) -> Pairs:
     else:
         of, declared, watermark_delay, size = oracle.USER_COUNTS, USER_COUNTS, "2min", "1min"
     records = oracle.distinct(files, of)
-    fates = oracle.fates_by_cut(cut(files, declared.source.max_files_a_batch), watermark_delay, size, of=of)  # type: ignore[union-attr]
+    fates = oracle.fates_by_cut(cut(files, declared.source.max_files_a_batch), watermark_delay, size, of=of)  # type: ignore[arg-type]
     in_time = oracle.only(records, fates[~fates["late"]], of)
     if pipeline == "flights":
         exact = ["flights", "delay_minutes"]

@@ -24,7 +24,7 @@ PIPELINES = [replace(SHOP, source={source})]
         ("Files(format='csv', header=True)", "reads csv", "deliver them as new input"),
         ("Growing(format='csv')", "reads growing csv", "deliver them as new input"),
         ("Files(format='parquet')", "reads parquet", "deliver them as new input"),
-        ("Kafka(topic='shop', servers='localhost:1')", "reads topic shop", "send them to the topic"),
+        ("Kafka(topic='shop', servers='localhost:1')", "reads the topic shop of localhost:1", "send them to the topic"),
     ],
 )
 def test_source_without_json_lines_is_refused(tmp_path: Path, source: str, reads: str, next_step: str) -> None:
