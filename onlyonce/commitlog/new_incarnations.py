@@ -98,7 +98,10 @@ class NewIncarnations(Transactions):
         if query == "receive":
             return {
                 START_VERSION: int(last.source_to[RESERVOIR_VERSION]),
-                AFTER_BATCH_NO: int(last.source_to[BATCH_NO]),
+                # It may still have skipped batches that an earlier incarnation had taken in.
+                AFTER_BATCH_NO: max(
+                    int(last.source_to[BATCH_NO]), int((last.start_from or {}).get(AFTER_BATCH_NO, -1))
+                ),
             }
         opened = ask(self.connection, "new_incarnations", "oldest_open", instance=instance, output=query)
         start = 0 if last.totals else version + 1  # totals are of all records that ever arrived

@@ -22,6 +22,9 @@ from onlyonce.core.frontier import Frontier, SourceBatch, after_batch
 from onlyonce.core.stored_names import RESERVOIR_VERSION
 from onlyonce.core.windows import Micros
 
+FACT_REASON, FACT_FROM = "reason", "from"
+"""Keys of a fact of a batch: why input can't be read, and from which offset a range of a topic is read after a loss."""
+
 WORTH_IT = 8 << 20
 """The bytes from which a separate task pays off. With fewer, a task and its transaction cost more than they save."""
 FULL = 128 << 20
@@ -260,21 +263,32 @@ def check_declaration(there: Plan, meant: Plan, units: int) -> bool:
 
 
 def check_files(there: Plan, meant: Plan, units: int) -> bool:
-    """Return whether a begun batch must start over because some of its files have become unreadable since.
+    """Return whether a begun batch must start over because some of its input has become unreadable since.
 
-    Raise Refused if a unit has committed: without the files the replay would not have the same data.
+    Of a topic, more messages of a range may be gone now, or none after all. Raise Refused if a unit has committed and
+    input is gone: without it the replay would not have the same data.
     """
-    gone = sorted(meant.facts.keys() - there.facts.keys())
-    if not gone or units == 0:
-        return bool(gone)
+    gone = sorted(
+        name for name in meant.facts if name not in there.facts or _reads_from(meant, name) > _reads_from(there, name)
+    )
+    if units == 0:
+        return bool(gone) or any(_reads_from(meant, name) != _reads_from(there, name) for name in there.facts)
+    if not gone:
+        return False
     told = meant.facts[gone[0]]
     raise Refused(
         f"batch {meant.incarnation}/{meant.batch_id} has {units} units committed, but {gone[0]} ({len(gone)} in all) "
-        f"can't be read any more: {told['reason'] if isinstance(told, dict) else told}",
+        f"can't be read any more: {told[FACT_REASON] if isinstance(told, dict) else told}",
         data="the committed units stay; the batch is not finished, and no output reads past it",
         hint="put the file back as it was (also its time) and run again; or give the batch up and take in what is "
         f"there: onlyonce reset {meant.incarnation.rsplit('/', 1)[0]}",
     )
+
+
+def _reads_from(plan: Plan, name: str) -> int:
+    """Return the offset from which a range of a topic is read, if messages before it are lost; else 0."""
+    fact = plan.facts.get(name)
+    return int(fact.get(FACT_FROM, 0)) if isinstance(fact, dict) else 0
 
 
 def is_other(there: Plan, meant: Plan) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -45,6 +46,7 @@ from onlyonce.failpoints import passing
 from onlyonce.operate import in_use
 from onlyonce.sinks import maintain
 from onlyonce.sinks.maintain import Maintained
+from onlyonce.sources import manifest
 from onlyonce.tables import attempt_files, commit, opening, rewrite, stores
 from onlyonce.tables.rewrite import Cut, File, Gone
 
@@ -158,7 +160,8 @@ def _tables(database: Database, instance: str) -> Iterator[Table]:
     store, sources = stores.of(home), home / stored_names.SOURCES_FOLDER
     for path in (sources / source / name for source in sorted(store.names(sources)) for name in attempt_files.NAMES):
         if commit.exists(path):
-            yield Table(path, MANIFEST, commit.latest(path) - 1)
+            with suppress(FileNotFoundError):  # the last entries are merged already: nothing is left to compact
+                yield Table(path, MANIFEST, (manifest.last_append(path) or 0) - 1)
 
 
 def _compact(database: Database, instance: str, of: Table, *, dry_run: bool) -> Compacted:

@@ -218,7 +218,9 @@ def _give_second_name(source: Path, target: Path) -> None:
                 raise
             except OSError:
                 shutil.copy2(source, part)
+                stores.sync(part)
                 os.link(part, target)
+        stores.sync(target.parent)  # the file has no other name soon
     finally:
         part.unlink(missing_ok=True)
 

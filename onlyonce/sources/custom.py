@@ -107,12 +107,14 @@ def factory(source: Custom) -> Callable[[], Any]:
 def ends(source: Custom) -> dict[str, int]:
     """Return how far each part reaches now, sorted by its name. Raise Refused for an invalid end."""
     told = factory(source)().ends()
-    wrong = [part for part, end in told.items() if not isinstance(part, str) or type(end) is not int or end < 0]
+    wrong = [
+        part for part, end in told.items() if not isinstance(part, str) or not part or type(end) is not int or end < 0
+    ]
     if wrong:
         raise Refused(
             f"{source.reader}: ends() gives {told[wrong[0]]!r} for the part {wrong[0]!r}",
             data="nothing was read",
-            hint="a dict of texts to whole numbers from 0 on",
+            hint="a dict of texts that are not empty to whole numbers from 0 on",
         )
     return dict(sorted(told.items()))
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from onlyonce.api.messages import Kafka
+from onlyonce.core.batch import FACT_FROM, FACT_REASON
 from onlyonce.core.errors import Refused
 
 
@@ -113,20 +114,20 @@ def lost_since(ranges: Iterable[Range], seen: Seen | None) -> dict[str, Any]:
                 f"offsets {one.first} to {one.until - 1} of {one.place} went with the topic, which was deleted "
                 "before they were read"
             )
-            found[one.place] = {"reason": reason, "from": one.until}
+            found[one.place] = {FACT_REASON: reason, FACT_FROM: one.until}
         elif seen.earliest[one.part] > one.first:
             upto = min(seen.earliest[one.part], one.until)
             reason = (
                 f"offsets {one.first} to {upto - 1} of {one.place} were deleted by the broker before they were read"
             )
-            found[one.place] = {"reason": reason, "from": upto}
+            found[one.place] = {FACT_REASON: reason, FACT_FROM: upto}
     return found
 
 
 def readable(ranges: Iterable[Range], facts: Mapping[str, Any]) -> list[Range]:
     """Return the ranges of a batch that are read, by the facts of its row."""
     found = [
-        replace(one, first=facts[one.place]["from"]) if one.place in facts else one
+        replace(one, first=facts[one.place][FACT_FROM]) if one.place in facts else one
         for one in ranges
         if one.refusal is None
     ]
@@ -135,7 +136,7 @@ def readable(ranges: Iterable[Range], facts: Mapping[str, Any]) -> list[Range]:
 
 def refuse_lost(source: Kafka, facts: Mapping[str, Any]) -> None:
     """Raise Refused if messages of a registered batch are lost and the declaration says to stop."""
-    lost = [fact["reason"] for _, fact in sorted(facts.items()) if "from" in fact]
+    lost = [fact[FACT_REASON] for _, fact in sorted(facts.items()) if FACT_FROM in fact]
     if lost and source.on_loss == "stop":
         raise _loss(source, lost)
 

@@ -16,7 +16,7 @@ from onlyonce.commitlog.backfills import Panes
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.incarnations import Driver, Incarnations
 from onlyonce.commitlog.new_incarnations import NewIncarnations
-from onlyonce.core.batch import Outcome
+from onlyonce.core.batch import Outcome, Plan
 from onlyonce.core.windows import Fixed
 from onlyonce.database.connect import run
 from tests.contract.commitlog.test_backfills import DAY, HOUR, receive
@@ -85,3 +85,20 @@ def test_a_new_incarnation_reads_what_was_written_as_it_came_no_more(log: Log, s
     assert incarnation.start_from == {"version": 0, "counted_upto": 7, "closed_by": -1} | (
         {"rows_from": 8} if stateless else {}
     )
+
+
+def test_no_new_incarnation_of_receive_takes_in_a_batch_again(log: Log) -> None:
+    """The last one may have skipped batches that the one before it had taken in, and ended after the first of them."""
+    for index, number in ((2, 7), (0, 5)):
+        driver = log.start("shop", "receive")
+        plan = plan_of(driver, source_to={"reservoirVersion": 4, "index": index, "batch_no": number})
+
+        def work(conn: Any, driver: Driver = driver, plan: Plan = plan) -> None:
+            Batches(conn).end(driver, Batches(conn).begin(driver, "shop", plan, None), Outcome(kept=0))
+
+        run(log.database, work)
+        NewIncarnations(log.database).begin("shop", "receive", driver, None)
+
+    incarnation = Incarnations(log.database).live("shop", "receive")
+    assert incarnation is not None
+    assert incarnation.start_from == {"version": 4, "after_batch_no": 7}

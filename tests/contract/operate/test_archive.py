@@ -20,6 +20,7 @@ from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.core.batch import Batch
 from onlyonce.database.statements import make_home
 from onlyonce.operate import gc
+from onlyonce.tables import stores
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
 from tests.support.other_process import script_apart
@@ -225,6 +226,24 @@ def test_an_archive_on_another_file_system_gets_a_copy(shop: Shop, monkeypatch: 
     there = list((shop.home / "archive" / "shop").iterdir())
     assert {path.name: path.stat().st_mtime_ns for path in there} == times
     assert shop.places == dict.fromkeys("abc", "archive")
+
+
+def test_a_copy_is_on_the_disk_before_the_inbox_loses_the_file(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy, and the folder that has its name: a failure of power leaves one of the two."""
+    other_file_system(monkeypatch, shop.inbox)
+    done: list[str] = []
+    unlink = Path.unlink
+
+    def unlinked(path: Path, missing_ok: bool = False) -> None:
+        done.extend(["unlink"] if path == shop.inbox / "a" else [])
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(stores, "sync", lambda path: done.append(path.name))
+    monkeypatch.setattr(Path, "unlink", unlinked)
+    shop.commit(0)
+    gc.main([])
+
+    assert done == [".a.part", "shop", "unlink"]
 
 
 def test_name_taken_while_a_file_is_copied_is_kept(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

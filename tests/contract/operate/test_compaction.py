@@ -8,10 +8,12 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
+from onlyonce import settings
 from onlyonce.commitlog.cuts import Compactions
 from onlyonce.core.batch import to_micros
 from onlyonce.core.frontier import Frontier
@@ -20,6 +22,7 @@ from onlyonce.failpoints import FailPoint
 from onlyonce.operate import compact as operate_compact
 from onlyonce.operate import in_use
 from onlyonce.receive import events
+from onlyonce.sources import manifest
 from onlyonce.tables import attempt_files, opening, own_tables, rewrite
 from onlyonce.tables import commit as tables_commit
 from tests.contract.shop import EVENTS, Shop, at, shop  # noqa: F401 - a fixture
@@ -293,3 +296,24 @@ def test_the_log_of_the_table_is_cut_at_a_checkpoint_that_nobody_may_need_to_loo
         version: DeltaTable(str(shop.events), version=version).to_pyarrow_table().num_rows for version in there
     }
     assert DeltaTable(str(shop.events)).transaction_version("shop/receive/1/events") == 9
+
+
+def test_a_quiet_source_among_several_keeps_its_last_batch(shop: Shop) -> None:  # noqa: F811
+    """Though all its other entries are merged, and what no version names is gone; a table whose last entry was merged
+    already is read as a whole.
+    """
+    table = settings.data_location("shop") / "sources" / "web" / "files"
+    for number in range(6):
+        row = {"batch_no": number, "path": f"/in/{number}", "seen_at": at(number)}
+        write_deltalake(str(table), pa.Table.from_pylist([row]), mode="append")
+    for _ in range(3):
+        operate_compact.compact(shop.log.database, "shop", [], dry_run=False)
+        for entry in (on_disk(table) / "_delta_log").glob("*.json"):
+            os.utime(entry, (time.time() - 10_000, time.time() - 10_000))
+        DeltaTable(str(table)).vacuum(0, dry_run=False, enforce_retention_duration=False)
+        assert manifest.last_batch(table) == 5
+    assert len(DeltaTable(str(table)).file_uris()) == 2
+
+    DeltaTable(str(table)).optimize.compact()
+    DeltaTable(str(table)).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert manifest.last_batch(table) == 5

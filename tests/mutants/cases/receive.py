@@ -275,4 +275,36 @@ MUTANTS = (
         tests=("tests/spark/receive/test_input.py::test_each_line_has_the_fate_that_is_stated",),
         spark=True,
     ),
+    Mutant(
+        "last-entries-compacted",
+        "the last entries of a quiet source's manifest are merged, so that no commit has them",
+        "onlyonce/operate/compact.py",
+        Replace("_tables", "manifest.last_append(path) or 0", "commit.latest(path)"),
+        tests=("tests/contract/operate/test_compaction.py::test_a_quiet_source_among_several_keeps_its_last_batch",),
+    ),
+    Mutant(
+        "more-lost-unseen",
+        "a begun batch of a topic reads from the offset of an earlier loss, though more is lost now",
+        "onlyonce/core/batch.py",
+        Replace("check_files", "_reads_from(meant, name) > _reads_from(there, name)", "False"),
+        tests=(
+            "tests/unit/model/test_model_batch.py::test_a_range_of_which_more_is_lost_since_begins_the_batch_anew_or_is_refused",
+        ),
+    ),
+    Mutant(
+        "skipped-batches-forgotten",
+        "a second new incarnation of receive takes in batches that the first one has skipped",
+        "onlyonce/commitlog/new_incarnations.py",
+        Replace("begins_at", "int((last.start_from or {}).get(AFTER_BATCH_NO, -1))", "-1"),
+        tests=(
+            "tests/contract/commitlog/test_open_windows.py::test_no_new_incarnation_of_receive_takes_in_a_batch_again",
+        ),
+    ),
+    Mutant(
+        "gone-inbox-is-lost-files",
+        "files of an inbox that is not mounted become invalid records",
+        "onlyonce/sources/source_files.py",
+        Never("_check_inboxes", "not folder.is_dir()"),
+        tests=("tests/unit/sources/test_folders.py::test_an_inbox_that_is_gone_loses_no_file_of_a_batch",),
+    ),
 )

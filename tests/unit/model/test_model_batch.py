@@ -105,6 +105,19 @@ def test_a_file_that_was_lost_since_begins_the_batch_anew_or_is_refused() -> Non
     assert "reset shop/receive/2" not in refusal.value.hint
 
 
+def test_a_range_of_which_more_is_lost_since_begins_the_batch_anew_or_is_refused() -> None:
+    """Or of which nothing is lost after all: then the batch begins anew, unless a unit has committed its loss."""
+    lost = {"reason": "retention", "from": 50}
+    there, more = replace(PLAN, facts={"t/0": lost}), replace(PLAN, facts={"t/0": lost | {"from": 80}})
+
+    assert check_files(there, more, 0) is True
+    assert check_files(there, PLAN, 0) is True
+    assert check_files(there, replace(PLAN, facts={"t/0": lost | {"reason": "reworded"}}), 0) is False
+    assert check_files(more, there, 3) is False
+    with pytest.raises(Refused, match="t/0"):
+        check_files(there, more, 3)
+
+
 @QUICK
 @given(counts, counts, counts, counts)
 def test_receive_is_conserved_when_every_record_has_one_fate(k: int, i: int, r: int, d: int) -> None:

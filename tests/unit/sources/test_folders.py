@@ -12,8 +12,10 @@ import pytest
 
 from onlyonce import settings
 from onlyonce.api.pipeline import Delta, Files, FileSink, Growing, PubSub
-from onlyonce.core.errors import Refused
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.sources import source_files
 from onlyonce.sources.discovery import Inbox, Registered, look_for_folder
+from onlyonce.sources.listing import InputFile
 from tests.support.shop import SHOP
 
 URLS = ["s3://landing/orders", "s3a:/lake/all", "gs://b/c", "file:///data/in", "hdfs://n:9000/x"]
@@ -108,3 +110,24 @@ def test_an_inbox_that_is_not_there_is_refused_by_the_run_and_not_taken_for_an_e
     (tmp_path / "file").touch()
     with pytest.raises(Refused, match="is not a folder"):
         look_for_folder(inbox(tmp_path / "file", Files()), Registered({}, {}))
+
+
+@pytest.mark.parametrize("source", [Files(), Growing()], ids=["files", "growing"])
+def test_an_inbox_that_is_gone_loses_no_file_of_a_batch(tmp_path: Path, source: Any) -> None:
+    """The batch waits for it. A file that is gone from an inbox is a reason, as before."""
+    folder = tmp_path / "in"
+    (folder / "sub").mkdir(parents=True)
+    pipeline = replace(SHOP, source=source)
+    listed = [
+        InputFile(str(folder / "a.jsonl"), 1, 1, 1, None, mark="m" if source.in_ranges else "", identity="i"),
+        InputFile(
+            str(folder / "sub" / "b.jsonl"), 1, 1, 1, None, root=str(folder), mark="m" if source.in_ranges else ""
+        ),
+    ]
+    assert source_files.unreadable(pipeline, listed[1:]).keys() == {listed[1].path}
+    (folder / "sub").rmdir()
+    folder.rmdir()
+
+    for file in listed[1:]:
+        with pytest.raises(Retryable, match=f"the inbox {folder} is no folder any more"):
+            source_files.unreadable(pipeline, [file])

@@ -95,5 +95,7 @@ def test_a_batch_has_so_many_records_and_each_number_is_in_one(monkeypatch: pyte
     for wrong in (-1, 1.5, True, "7", None):
         with pytest.raises(Refused, match="for the part 'a'"):
             ranges(100, {}, a=wrong)
+    with pytest.raises(Refused, match="for the part ''"):
+        ranges(100, {}, **{"": 3})
     with pytest.raises(Refused, match="does not exist"):
         custom.ends(Custom(reader="tests.support.nowhere:Nothing", needs_dedup=False))
