@@ -295,7 +295,7 @@ MUTANTS = (
         "skipped-batches-forgotten",
         "a second new incarnation of receive takes in batches that the first one has skipped",
         "onlyonce/commitlog/new_incarnations.py",
-        Replace("begins_at", "int((last.start_from or {}).get(AFTER_BATCH_NO, -1))", "-1"),
+        Replace("NewIncarnations.begins_at", "int((last.start_from or {}).get(AFTER_BATCH_NO, -1))", "-1"),
         tests=(
             "tests/contract/commitlog/test_open_windows.py::test_no_new_incarnation_of_receive_takes_in_a_batch_again",
         ),
