@@ -97,7 +97,8 @@ class Webhook(DeclaredSink):
     secret: str | None = None
     keys: Several[str] = NONE
     order_by: Several[str] = NONE
-    # How rows are sent decides no result: it may change under a begun batch, so it is not part of the identity.
+    # `identity` leaves out the options below: they say how rows are sent, not which, so they may change under a begun
+    # batch.
     remembers: timedelta = timedelta(0)
     attempts: int = 12
     pause: timedelta = timedelta(seconds=1)
@@ -178,7 +179,8 @@ class BigQueryStream(DeclaredSink):
     package = "google.cloud.bigquery_storage_v1"
 
     table: str
-    # How rows are sent decides no result: it may change under a begun batch, so it is not part of the identity.
+    # `identity` leaves out the options below: they say how rows are sent, not which, so they may change under a begun
+    # batch.
     timeout: timedelta = timedelta(seconds=60)
 
     def __post_init__(self) -> None:
@@ -215,7 +217,8 @@ class KafkaSink(DeclaredSink):
     connection: str
     keys: Several[str] = NONE
     headers: Several[str] = NONE
-    # How rows are sent decides no result: it may change under a begun batch, so it is not part of the identity.
+    # `identity` leaves out the options below: they say how rows are sent, not which, so they may change under a begun
+    # batch.
     units_topic: str | None = None
     prefix: str = "onlyonce"
     timeout: timedelta = timedelta(minutes=1)
@@ -278,7 +281,7 @@ class CustomSink(DeclaredSink):
 
 
 UnitSink = KafkaSink | CustomSink | BigQueryStream
-"""The sinks behind the outbox that take whole units."""
+"""The sinks behind the outbox that take all rows of a unit at once."""
 Sent = Webhook | BigQuery | BigQueryStream | KafkaSink | CustomSink
 """The sinks behind the outbox: rows that were sent there can't be withdrawn."""
 
@@ -446,7 +449,9 @@ class Postgres(DeclaredSink):
 
     @property
     def doubles_at_least_once(self) -> bool:
-        """Return whether rows are appended: without units an append can't know them."""
+        """Return whether a kill may leave rows twice in the mode at_least_once: an append without units can't recognise
+        the rows that it has written.
+        """
         return self.write == "append"
 
 

@@ -83,7 +83,7 @@ class _Asked:
     def __init__(self, database: Database, place: catalog.Place, wanted: Ids) -> None:
         self.database, self.place, self.instance, self.wanted = database, place, place.instance, wanted
         self.found, self.everyone = np.zeros(len(wanted[0]), dtype=bool), np.arange(len(wanted[0]))
-        self.near = self.found.copy()
+        self.near = self.found.copy()  # found in a bucket that gc removes soon: the dedup horizon may be too short
         self.probes = filters.probes(wanted)
         self.answered: set[Chunk] = set()
         self.looked_up = self.false_positives = 0
@@ -95,16 +95,16 @@ class _Asked:
         self.all_fit = _cache.has_room(_AN_ID * _ids_in(chunks))
         groups, alone = range_filters.shared(ranges, waiting)
         try:
-            for of, under in groups:
-                self._under(of, under)
+            for shared, under in groups:
+                self._under(shared, under)
             self._each(alone, self.everyone, self.probes, spare=False)
         except _Moved:
             return False
         return True
 
-    def _under(self, of: RangeFilter, chunks: list[Chunk]) -> None:
+    def _under(self, shared: RangeFilter, chunks: list[Chunk]) -> None:
         """Ask chunks that share a filter, each only for the ids that may be in one of them."""
-        known = _range_filter(self.database, self.instance, of)
+        known = _range_filter(self.database, self.instance, shared)
         if known is None:
             self._each(chunks, self.everyone, self.probes, spare=True)
         elif len(maybe := filters.maybe(known, self.probes)):
@@ -174,6 +174,8 @@ def _filters(
 ) -> Iterator[tuple[Chunk, filters.Filter]]:
     """Yield the filter of each chunk: from the cache, from the id catalog a few at a time, or made again from the
     ids.
+
+    spare   whether a shared filter is above them, so that these are asked less often and may leave the cache first
     """
     for start in range(0, len(chunks), AT_ONCE):
         some = chunks[start : start + AT_ONCE]
@@ -192,6 +194,8 @@ def _filters(
 def _made_again(database: Database, instance: str, chunk: Chunk) -> filters.Filter:
     ids = _ids(database, instance, chunk)
     made = filters.make(ids)
+    # A gc run may have merged more ids into the chunk meanwhile. Then the number of ids in the filter is another than
+    # the chunk's, and its next reader makes it again.
     Chunks(database).repair_filter(instance, chunk.key, made)
     known = filters.read(made, len(ids[0]))
     assert known is not None
@@ -202,7 +206,8 @@ def _in_slices(database: Database, instance: str, chunk: Chunk, some: Ids, *, ke
     """Return which of a few ids a large chunk holds, by slices; None if the whole chunk is better fetched.
 
     If the cache has room to `keep` all chunks, a chunk is fetched whole once its slices have added up to its size. If
-    the whole chunk was cached before, its fences still are: then a slice has 64 ids instead of a few thousand.
+    the whole chunk was cached before, its fences (each 64th id) still are: then a slice has 64 ids instead of a few
+    thousand.
     """
     if _cache.ids_of(database, instance, chunk) is not None:
         return None

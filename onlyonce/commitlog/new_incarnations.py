@@ -26,7 +26,15 @@ from onlyonce.core.windows import Micros
 from onlyonce.database.connect import Transactions, ask, do, one_transaction
 
 Start = dict[str, Any]
-"""Where an incarnation begins: the content of `incarnations.start_from`."""
+"""Where an incarnation begins: the content of `incarnations.start_from`. Each key may be missing.
+
+START_VERSION   the first version that is read: of the manifest by receive, of `events` by an output
+AFTER_BATCH_NO  receive: batches of the source up to this number were taken in
+COUNTED_UPTO    an output: earlier incarnations have counted the records up to this version
+CLOSED_BY       an output: windows that closed by this version are not written again
+ROWS_FROM       an output: rows of records before this version are not written, only read for the state
+FIRST_WINDOW    an output: windows before this one are left out
+"""
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,7 @@ class NewIncarnations(Transactions):
 
     @one_transaction
     def begun(self, incarnation: str) -> list[Begun]:
-        """Return the batch that an incarnation has left behind, if any."""
+        """Return the batch that an incarnation has left behind, as a list of one; an empty list if there is none."""
         return [
             Begun(row.batch_id, row.source_to)
             for row in ask(self.connection, "new_incarnations", "begun", incarnation=incarnation)
@@ -96,13 +104,14 @@ class NewIncarnations(Transactions):
             return ({**last.start_from} if last.start_from else {}) | (asked or {}) or None
         version = read_upto(last.source_to)
         if query == "receive":
-            return {
+            return {  # receive continues where it stopped, whatever was `asked`
                 START_VERSION: int(last.source_to[RESERVOIR_VERSION]),
                 # It may still have skipped batches that an earlier incarnation had taken in.
                 AFTER_BATCH_NO: max(
                     int(last.source_to[BATCH_NO]), int((last.start_from or {}).get(AFTER_BATCH_NO, -1))
                 ),
             }
+        # The batch from which the oldest window that is not final has records. An output of totals has no such window.
         opened = ask(self.connection, "new_incarnations", "oldest_open", instance=instance, output=query)
         start = 0 if last.totals else version + 1  # totals are of all records that ever arrived
         if opened:
@@ -110,7 +119,8 @@ class NewIncarnations(Transactions):
             first = int((opened[0].start_from or {}).get(START_VERSION, 0))
             start = read_upto(before) + 1 if before else first
         closing = max(read_upto(last.source_from), int((last.start_from or {}).get(CLOSED_BY, -1)))
-        # What was written in the batch that read it is never read again, unless the new incarnation is to keep state.
+        # A stateless output has written each record's rows in the batch that read the record. If its new incarnation
+        # reads older records, then for open windows or for a state that it did not have, and writes none of them again.
         rows_go_on = {ROWS_FROM: version + 1} if last.stateless else {}
         counted = max(version, int((last.start_from or {}).get(COUNTED_UPTO, -1)))
         return {START_VERSION: start, COUNTED_UPTO: counted, CLOSED_BY: closing} | rows_go_on | kept | (asked or {})
@@ -171,6 +181,7 @@ class NewIncarnations(Transactions):
         return LeftUnits(incarnation, there, declared, Authorities(self.connection).identity())
 
     def _withdraw(self, driver: Driver, instance: str, batch_id: int) -> None:
+        """Delete what a begun batch has in the log, in the transaction of the caller."""
         names = {"incarnation": driver.incarnation, "batch_id": batch_id}
         do(self.connection, "new_incarnations", "withdraw_chunks", instance=instance, **names)
         do(self.connection, "new_incarnations", "withdraw_files", **names)

@@ -84,7 +84,7 @@ class TargetKind:
 
     module        its functions (`onlyonce.sinks.target_kinds.Functions`), loaded when they are first used
     in_words      what it is, for people
-    named         its text names a variable that holds the URL of a database, or a catalog
+    named         the second word of its text is a name: of a variable with the URL of a database, or of a catalog
     in_database   it is in a database, which also has the units of its rows
     qualified     its name begins with a schema
     ignores_case  names that differ in case are one table
@@ -173,7 +173,9 @@ class Place:
 
     @property
     def where(self) -> str:
-        """Return the folder, table or incarnations. A table's name is shortened to what its database takes."""
+        """Return what is behind the kind and the name: a folder, a table, or the incarnations of units. A table's name
+        is shortened to what its database takes.
+        """
         where = self.text.split(":", 2 if self.is_named else 1)[-1]
         kind = self.of_target
         if kind is None or kind.names is None or not kind.in_database:
@@ -183,6 +185,7 @@ class Place:
 
     def of_run(self, suffix: str) -> Place:
         """Return the place of a bounded run: its suffix (@1) is added to the name of the table or folder."""
+        # The URL of a folder in a store may have options behind a question mark.
         plain, mark, options = self.text.partition("?") if self.kind == "files" else (self.text, "", "")
         plain = plain.rstrip("/")
         if self.of_target is None or not self.of_target.folder:
@@ -191,8 +194,11 @@ class Place:
         return Place(plain.removesuffix(name) + FOLDER.table(name, suffix) + mark + options)
 
 
-def _is_ours(place: Place) -> bool:
-    """Return whether an output writes a table or folder there. Raise Refused if its package is not installed here."""
+def _is_claimed(place: Place) -> bool:
+    """Return whether a place is a table or folder, which an output claims for itself; what is sent has none.
+
+    Raise Refused if the package of the place's kind is not installed here.
+    """
     if place.of_target is None and place.kind not in SENT:
         raise Refused(
             f"{place.text} is of a kind that this installation does not know",
@@ -208,9 +214,12 @@ def in_database(place: Place) -> bool:
 
 
 def written(instance: str, parts: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the places that an instance's outputs have written to, under all declarations with which they ran."""
+    """Return the places that an instance's outputs have written to, under all declarations with which they ran.
+
+    parts   the parts of these declarations, as the log has them (`api.identity`)
+    """
     found = [output["target"] for one in parts for output in one.get("outputs", {}).values()]
-    ours = [text for text in found if _is_ours(Place(text))]
+    ours = [text for text in found if _is_claimed(Place(text))]
     return list(dict.fromkeys(Place(text).of_run(suffix_of(instance)).text for text in ours))
 
 
@@ -258,7 +267,8 @@ def refuse_replaced(
     place: str,
     made: str | None,
     found: str | None,
-    hint: str = "put the old table back from a copy; the next start says how to make it again",
+    hint: str = "restore the old table from a backup. If there is none, start again: the error then says how the table "
+    "is made again",
 ) -> None:
     """Raise Refused if a table has another id than the table that the output wrote to.
 

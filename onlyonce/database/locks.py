@@ -35,13 +35,11 @@ def if_free(connection: Connection, name: str) -> bool:
 def hold(connection: Connection, name: str) -> bool:
     """Take a lock until this session ends, unless another session has it.
 
-    Return whether this session has it. Call it in autocommit.
+    Return whether this session has it. Call it in autocommit, so that other sessions see the row at once.
     """
-    for holder in ask(
-        connection, "locks", "holder", name=name
-    ):  # a session that stands by asks often, and writes nothing
-        if holder.lives:
-            return bool(holder.ours)
+    holders = ask(connection, "locks", "holder", name=name)  # read first: a standby asks often, and must not write
+    if holders and holders[0].lives:
+        return bool(holders[0].ours)
     return bool(ask(connection, "locks", "hold", name=name))
 
 
@@ -53,7 +51,7 @@ def release(connection: Connection, name: str) -> None:
 
 
 def give_up(session: Session, name: str) -> None:
-    """Give up a lock of a session, and end the session."""
+    """Give up a lock at a normal end, and end the session: the next one need not wait until the server notices."""
     with suppress(DatabaseAway):  # a session that is gone has no lock
         session.ask(lambda connection: release(connection, name))
     session.close()

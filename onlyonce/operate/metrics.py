@@ -144,7 +144,7 @@ METRICS = [
         "",
         "not_conserved",
         _one("not_conserved"),
-        f"Of the last {COMPARED}: must be 0",
+        f"Batches among the last {COMPARED} of each query whose records do not add up: must be 0",
     ),
     Metric(
         "onlyonce.duplicates.near_horizon",
@@ -152,7 +152,7 @@ METRICS = [
         "",
         "look_ups",
         _one("near_horizon"),
-        f"Of the last {COMPARED} batches: lengthen dedup_horizon",
+        f"Duplicates in the last {COMPARED} batches that gc would soon have forgotten: lengthen dedup_horizon",
     ),
     Metric(
         "onlyonce.lookups.spared",
@@ -168,13 +168,25 @@ METRICS = [
         "",
         "look_ups",
         _one("false_positives"),
-        f"Of the last {COMPARED} batches: pairs that it did not, in vain",
+        f"Of the last {COMPARED} batches: pairs that it let through although the chunk does not hold the id",
     ),
     Metric("onlyonce.catalog.ids", "gauge", "", "catalog", _one("ids"), "Record ids in the catalog"),
-    Metric("onlyonce.catalog.chunks", "gauge", "", "catalog", _one("chunks"), "In how many chunks, each with a filter"),
-    Metric("onlyonce.catalog.size", "gauge", "By", "catalog", _one("bytes"), "Ids and filters"),
     Metric(
-        "onlyonce.catalog.filters.size", "gauge", "By", "catalog", _one("filter_bytes"), "Of these the Bloom filters"
+        "onlyonce.catalog.chunks",
+        "gauge",
+        "",
+        "catalog",
+        _one("chunks"),
+        "Chunks of record ids in the catalog, each with a filter",
+    ),
+    Metric("onlyonce.catalog.size", "gauge", "By", "catalog", _one("bytes"), "Bytes of the catalog: ids and filters"),
+    Metric(
+        "onlyonce.catalog.filters.size",
+        "gauge",
+        "By",
+        "catalog",
+        _one("filter_bytes"),
+        "Bytes of the catalog that are Bloom filters",
     ),
     Metric("onlyonce.alerts", "gauge", "", "alerts", _one("alerts"), "Causes of alerts that have not cleared"),
 ]

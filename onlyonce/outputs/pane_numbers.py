@@ -26,14 +26,20 @@ KNOWN = f"{OO_WINDOW} struct<start: timestamp, end: timestamp>, {NUMBER} int"
 
 
 def with_first(output: Output, rows: DataFrame) -> DataFrame:
-    """Return the result of an output's function with the column, as if each pane was the first of its window."""
+    """Return the result of an output's function with the column, as if each pane was the first of its window.
+
+    So the sink is checked with all columns. `numbered` then corrects the windows that have panes already.
+    """
     if output.pane_column is None:
         return rows
     return rows.withColumn(output.pane_column, F.lit(FIRST_PANE).cast("int"))
 
 
 def numbered(output: Output, rows: DataFrame, last: Mapping[Bounds, LastPane]) -> DataFrame:
-    """Return such rows with the number of each window's next pane. `last`: the last panes of windows in the log."""
+    """Return rows of `with_first` with the number of each window's next pane.
+
+    last   the last panes of windows in the log
+    """
     if output.pane_column is None:
         return rows
     later = [(window, number) for window, pane in last.items() if (number := triggers.next_pane(pane)) != FIRST_PANE]
@@ -46,7 +52,10 @@ def numbered(output: Output, rows: DataFrame, last: Mapping[Bounds, LastPane]) -
 
 
 def of_written(written: pa.Table, last: Mapping[Bounds, LastPane]) -> pa.Table:
-    """Return what the log stores (`NUMBERED`) of panes that a batch has written (`batches.WRITTEN`)."""
+    """Return what the log stores of panes that a batch has written: window, number, and the rows of all its panes.
+
+    written   (window_start, window_end, rows) of each window: `batches.WRITTEN`
+    """
     found = []
     for window, rows in rows_by_window(written).items():
         before = last.get(window)
@@ -63,7 +72,10 @@ def refuse_emptied(
     closed: Micros | None,
     written: Collection[Bounds],
 ) -> None:
-    """Raise Refused if a pane has no rows and the pane before has some (`triggers.emptied`)."""
+    """Raise Refused if a pane has no rows and the pane before has some (`triggers.emptied`).
+
+    closed   windows that end up to here close with this batch
+    """
     gone = triggers.emptied(last, fired, closed, written)
     if not gone:
         return

@@ -28,9 +28,13 @@ from onlyonce.engine.worker import attempt_name, session_of
 from onlyonce.failpoints import passing
 
 CANDIDATE, INVALID, SEED = 0, 1, 2
-"""The kind of a record before it is judged. Each partition has one seed, which becomes its control row."""
+"""The kind of a record before it is judged. Each partition has one seed, which becomes its control row, so that a
+partition without records has a unit, too.
+"""
 KEPT, DUPLICATE, EXPIRED = 0, 3, 4
-"""The fate of a candidate. An invalid row and the seed keep their code."""
+"""The fate of a candidate: it is kept unless another fate replaces its code. An invalid row and the seed keep their
+code.
+"""
 
 NO_LOOK_UPS = catalog.LookUps()
 
@@ -139,19 +143,20 @@ def _partition(records: Records) -> int:
         raise InvariantBroken(
             f"a receive task has {len(seeds)} partitions of the batch instead of one",
             data="nothing of this attempt was committed",
-            hint="Spark has coalesced or split a pinned exchange: report this with the Spark version",
+            hint="Spark gave a task other rows than the batch's exchange assigned: report this with the Spark version",
         )
     return int(records.high[seeds[0]])
 
 
 def _fates(work: Work, records: Records) -> tuple[NDArray[np.int8], _Tally]:
-    if work.place.is_expired:
+    if work.place.is_expired:  # gc has removed the ids of the batch's bucket while the batch waited
         fates = records.code.copy()
         rows = np.flatnonzero(records.code == CANDIDATE)
         # Whether an expired record was kept before can't be known any more: it is stored as an expired record, so none
         # is lost or kept twice.
         fates[rows] = EXPIRED
-        return fates, _Tally(0, int((records.code == INVALID).sum()), 0, 0, None, expired=len(rows))
+        invalid = int((records.code == INVALID).sum())
+        return fates, _Tally(kept=0, invalid=invalid, duplicate=0, unknown_fields=0, largest=None, expired=len(rows))
     return fates_of(records, lambda ids: look_up.look_up(work.database, work.place, ids))
 
 

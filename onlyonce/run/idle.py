@@ -53,8 +53,8 @@ def why_spark(database: Database, pipeline: Pipeline, source: Source, *, ended: 
 def note(database: Database, pipeline: Pipeline) -> None:
     """Note in the log that a driver has started, though none of its queries has.
 
-    No fail-point: after a kill some queries keep the time of an earlier start. An alert takes the pipeline's newest
-    time, and `doctor` reads the times of queries with a begun batch, which such a run does not have.
+    No fail-point: a kill in between is harmless. Some queries then keep the time of an earlier start; an alert takes
+    the pipeline's newest time, and `doctor` reads the times of queries with a begun batch, which no query has here.
     """
     for query in pipeline.queries():
         if live := Incarnations(database).live(pipeline.name, query):
@@ -62,7 +62,8 @@ def note(database: Database, pipeline: Pipeline) -> None:
 
 
 def note_declaration(database: Database, pipeline: Pipeline) -> None:
-    """Note in the home that a run has ended under the present declaration, if a query's last batch ran under another.
+    """Store in a file of the home that a run has ended under the present declaration, if a query's last batch ran under
+    another. `why_spark` compares with it.
 
     Otherwise each later run without input would start Spark for the change again. A run that fails notes nothing.
     """
@@ -106,7 +107,7 @@ def _of_query(database: Database, pipeline: Pipeline, query: str, live: Incarnat
         or not checkpoint.is_its_own(folder, live.incarnation, live.checkpoint_id, begun)
     ):
         return QueryFacts(live.state, begun, None)
-    checkpoint.compare(folder, live.incarnation, committed)
+    checkpoint.compare(folder, live.incarnation, committed)  # raises if it is not the log's: Spark starts and says so
     return QueryFacts(
         live.state,
         begun,
@@ -119,7 +120,10 @@ def _of_query(database: Database, pipeline: Pipeline, query: str, live: Incarnat
 
 
 def _has_unread(database: Database, pipeline: Pipeline, live: Incarnation, query: QueryFacts) -> bool:
-    """Return whether a later version of `events` than the output has read adds rows: a compaction adds none."""
+    """Return whether a later version of `events` than the output has read adds rows: a compaction adds none.
+
+    Return True if the output has read further than the table reaches: Spark starts, and the run says so.
+    """
     last = Batches(database).logged(live.incarnation, query.committed or 0)
     read = read_upto(last.plan.source_to) if last else -1
     table = settings.data_location(pipeline.name) / stored_names.EVENTS_FOLDER

@@ -2,7 +2,8 @@
 
 Names that begin with . or _ are temporary, as in Spark: such files and folders are silently left alone. Any other
 folder is read with `recursive`. Without it the folder is skipped, and its name is noted for the console, the log and
-the doctor. A link to a folder is never followed.
+the doctor. A link to a folder is never followed: with `links` it is skipped as a folder is, without `links` it is an
+entry like a file, which the listing refuses as a link.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from onlyonce.api.pipeline import Pipeline
-from onlyonce.api.sources import Files
 from onlyonce.core.locations import Url
 from onlyonce.tables.stores import Entry
 
@@ -28,7 +28,7 @@ class Folders:
     """How the folders below an inbox are treated.
 
     recursive   whether their files are read
-    skipped     the folders that a listing has skipped; the listing adds to them
+    skipped     the folders that a listing has skipped: `entries` and `holds` add to them, and the caller reads them
     """
 
     recursive: bool = False
@@ -70,7 +70,7 @@ def files(folder: Path, *, recursive: bool) -> list[Path]:
 
 def is_recursive(pipeline: Pipeline) -> bool:
     """Return whether a pipeline with one source reads the folders below its inbox."""
-    return isinstance(pipeline.source, Files) and pipeline.source.recursive
+    return pipeline.source.has_inbox and pipeline.source.recursive
 
 
 def told(names: Iterable[str]) -> str:

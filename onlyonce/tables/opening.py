@@ -27,8 +27,8 @@ KNOWN = frozenset(
 BY_FILE = frozenset({"deletionVectors", "v2Checkpoint", "vacuumProtocolCheck", "typeWidening"})
 """Further features under which a data file is readable by itself, as long as it has no deletion vector."""
 MANIFEST = "delta.compatibility.symlinkFormatManifest.enabled"
-"""With this property Spark writes after each commit which files a table has, for readers (Athena, Presto) that don't
-read its log. They would miss our files.
+"""A property that counts as a feature here: with it Spark writes after each commit which files a table has, for readers
+(Athena, Presto) that don't read its log. They would miss our files.
 """
 NAMES = {
     MANIFEST: "a symlink manifest",
@@ -45,7 +45,7 @@ NAMES = {
     "icebergCompatV2": "UniForm for Iceberg",
 }
 BROUGHT = {"domainMetadata"}
-"""A feature that comes with another one and has no switch of its own."""
+"""Features that another one switches on, so messages leave them out."""
 
 
 def features_of(table: DeltaTable) -> set[str]:
@@ -116,9 +116,10 @@ def _feature(message: str) -> str | None:
 
 
 class Form(NamedTuple):
-    """The properties of a table's version that a writer needs.
+    """The form of a table, which must not change between the check of a batch and its commit.
 
-    It has the table's id, and a description of schema, partition columns, properties and protocol.
+    table_id    the id of the table
+    described   its schema, partition columns, properties and protocol, as one text to compare
     """
 
     table_id: str
@@ -166,7 +167,7 @@ def make(at: Location, schema: str, partition_by: Sequence[str], properties: Map
             raise_if_key_not_exists=False,
         )
     except DeltaError:
-        table(at)  # raises if there is no table
+        table(at)  # another driver has made it meanwhile; if there is no table, this raises
 
 
 def set_property(at: Location, key: str, value: str) -> None:
