@@ -79,6 +79,8 @@ def check_keys(output: Output, columns: list[str], declared: Collection[str] = (
 
 
 def _other_key(key: str, columns: list[str], declared: Collection[str]) -> str:
+    if key == OO_WINDOW:
+        return f"{OO_WINDOW} is written as {WINDOW_START} and {WINDOW_END}: name these in its place"
     # What a window's rows are grouped by has the name of a declared column, as a rule; other columns are sums.
     is_grouped = WINDOW_START in columns
     keys = [name for name in columns if name in (WINDOW_START, WINDOW_END, *declared)] if is_grouped else columns
@@ -266,12 +268,13 @@ def _unsupported(root: Output, error: AnalysisException) -> Refused:
     known = query.refusal(root, error)
     if isinstance(known, Refused):
         return Refused(f"{_at(root)}{known.what}", data=NOTHING, hint=known.hint)
-    told = (str(error).strip().splitlines() or [""])[0][:400]
+    told = (str(error).strip().splitlines() or [""])[0][:400].removeprefix("Expression(s): ").rstrip(";")
     return Refused(
         f"{_at(root)}output {root.name}: {root.made_by} can't run as a stream: {told}",
         data=NOTHING,
-        hint=f"a function gets its rows as they come: let it aggregate by {OO_WINDOW}, or leave that step to "
-        "the readers of the table",
+        hint="identify a row by its columns, or number the rows when the table is read"
+        if "monotonically_increasing_id" in told
+        else f"let the function aggregate by {OO_WINDOW}, or leave that step to the readers of the table",
     )
 
 

@@ -61,16 +61,27 @@ def failed_for_good(reason: str, log: logging.Logger) -> AirflowFailException:
 def outcome(error: AirflowException) -> AirflowException:
     """Return what the driver's exit code means for the task: an exception with retries, or one without. Pure.
 
-    An error without an exit code is returned as it is.
+    An error without an exit code is returned as it is. The exception repeats the driver's error, which the log has
+    between other lines, without a level.
     """
-    codes = _EXIT_CODE.findall(str(error).partition("\nLast spark-submit output:")[0])
-    return of_code(int(codes[-1])) if codes else error
+    said, _, printed = str(error).partition("\nLast spark-submit output:")
+    codes = _EXIT_CODE.findall(said)
+    return of_code(int(codes[-1]), _error_in(printed)) if codes else error
 
 
-def of_code(code: int) -> AirflowException:
+def _error_in(printed: str) -> str:
+    """Return the three lines of the driver's error among the last lines that it has printed, or nothing."""
+    lines = [line.strip() for line in printed.splitlines()]
+    at = next((at for at in range(len(lines) - 1, 0, -1) if lines[at].startswith("data: ")), None)
+    return "" if at is None else "".join(f"{line}\n" for line in lines[at - 1 : at + 2])
+
+
+def of_code(code: int, driver_error: str = "") -> AirflowException:
     """Return what an exit code means for the task.
 
     A code that is not ours (a crash, a kill) is retried: the commit protocol makes a repeat harmless.
+
+    driver_error   the driver's error, if it is known, which comes first
     """
     kind = EXIT_CODES.get(code)
     if kind is None:
@@ -78,7 +89,7 @@ def of_code(code: int) -> AirflowException:
         return AirflowException(f"The driver ended with exit code {code}: {why}{WHO_ACTS[Retryable]}.")
     fatal = kind in (Superseded, Refused, InvariantBroken)
     raised = AirflowFailException if fatal else AirflowException
-    return raised(f"{kind.__name__} (the driver's exit code {code}): {WHO_ACTS[kind]}.")
+    return raised(f"{driver_error}{kind.__name__} (the driver's exit code {code}): {WHO_ACTS[kind]}.")
 
 
 # The operators. A refusal fails the task for good. After any other error the task is tried again, as its options say.

@@ -221,6 +221,17 @@ class DriverHook(SparkSubmitHook):
         connection.host = with_retries(connection.host) if connection.host else connection.host
         return connection
 
+    def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+        super()._process_spark_submit_log(line for line in itr if not IVY.match(str(line).strip()))
+
+
+IVY = re.compile(
+    r"Ivy Default Cache set to|The jars for the packages stored in|:: (?:loading settings|resolving dependencies|"
+    r"resolution report|retrieving) ::|:: modules in use:|\S+#\S+ added as a dependency|confs: \[|found \S+#\S+ in |"
+    r"\S+#\S+ from \S+ in \[|\|.*\|$|-{30,}$|\d+ artifacts copied"
+)
+"""Ivy's lines about jars that it has found: a hundred of them come before the first line of a driver."""
+
 
 def master_of(connection: Connection) -> str:
     """Return Spark's master as the provider reads it from a connection. Pure."""

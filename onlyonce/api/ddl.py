@@ -104,7 +104,31 @@ def check(whose: str, parts: list[str]) -> None:
         name, kind = named(part)
         if not kind:
             raise Refused(f"{whose}: column {name} has no type", hint=f"write it as '{name} string', for example")
+        _check_closed(f"{whose}: column {name}", kind)
         _check(f"{whose}: column {name}", kind)
+
+
+def extra_comma(schema: str) -> tuple[int, str] | None:
+    """Return where the first column ends that has a comma too many behind it, and its definition; None if none has."""
+    at, before = 0, ""
+    for part in _parts(schema):
+        if not part.strip():
+            return max(at - 1, 0), before.strip()
+        at, before = at + len(part) + 1, part
+    return None
+
+
+def _check_closed(column: str, kind: str) -> None:
+    plain = re.sub(r"'[^']*'|`[^`]*`", "", kind)
+    for opening, closing in ("()", "<>"):
+        if plain.count(opening) > plain.count(closing):
+            decimal = re.match(r"\w+\s*\(\s*\d+(?:\s*,\s*\d+)?", plain)
+            begun = decimal[0] if decimal and opening == "(" else kind.split(",")[0].strip()
+            raise Refused(
+                f"{column} has the type {begun!r}, whose bracket is not closed",
+                data="nothing was read or written",
+                hint=f"did you mean '{begun})'?" if decimal and opening == "(" else f"close it by {closing!r}",
+            )
 
 
 def types(schema: str) -> dict[str, str]:
@@ -228,6 +252,10 @@ def _field(part: str) -> tuple[str, str]:
 
 def split(text: str) -> list[str]:
     """Return the parts between commas. Commas inside <>, (), backticks or a comment's text do not separate."""
+    return [part for part in _parts(text) if part.strip()]
+
+
+def _parts(text: str) -> list[str]:
     parts, depth, current, quote = [], 0, "", ""
     for sign in text:
         if sign in "'`":
@@ -238,4 +266,4 @@ def split(text: str) -> list[str]:
             current = ""
         else:
             current += sign
-    return [p for p in (*parts, current) if p.strip()]
+    return [*parts, current]

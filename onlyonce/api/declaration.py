@@ -128,9 +128,12 @@ def not_of_python(what: str) -> Refused:
 def not_a_path(what: str, option: str, *, kind: str = "function") -> Refused:
     """Return the refusal of a value that is not the import path of a function (or class); `what` has the value."""
     example = "transforms:per_hour' for def per_hour" if kind == "function" else "transforms:Silence' for class Silence"
+    dotted = re.search(r"'((?:\w+\.)+)(\w+)'$", what)
+    meant = f"did you mean '{dotted[1][:-1]}:{dotted[2]}'? " if dotted else ""
     return Refused(
         f"{what} is not of the form 'module:{kind}'",
-        hint=f"such as {option}='{example} in transforms.py; or import it, and give it itself",
+        hint=f"{meant}{'It is' if meant else 'such as'} {option}='{example} in transforms.py"
+        f"{'' if meant else f'; or import the {kind} and give it without quotes'}",
     )
 
 
@@ -167,7 +170,10 @@ def declaration(cls: type[T]) -> type[T]:
         for option, value in options.items():
             with at_option(self, option):
                 if option not in known:
-                    raise Refused(f"{cls.__name__}: unknown option {option!r}", hint=_known_option(option, known))
+                    raise Refused(
+                        f"{cls.__name__}: unknown option {option!r}",
+                        hint=_known_option(option, known, leaf=cls.__name__ in LEAVES),
+                    )
                 options[option] = import_path(cls.__name__, option, value) if option in named else value
                 refuse_other_types(cls, {option: options[option]})
                 _refuse_other_classes(self, option, options[option], several=option in several)
@@ -188,6 +194,8 @@ def declaration(cls: type[T]) -> type[T]:
 
     made.__init__ = checked
     OPTIONS[cls.__name__] = known
+    if getattr(cls, "is_leaf", False):
+        LEAVES.add(cls.__name__)
     return made  # type: ignore[no-any-return]
 
 
@@ -212,7 +220,7 @@ OTHER_OPTIONS: dict[str, tuple[str, ...]] = {
         "folder directory path": ("inbox", "path", "table"),
         "tablename dbtable": ("table",),
         "url uri": ("registry", "connection", "servers"),
-        "brokers bootstrapservers": ("servers",),
+        "servers brokers bootstrapservers": ("servers", "connection"),
         "subscribe topics": ("topic",),
         "groupid": ("consumer_group",),
         "startingoffsets": ("start",),
@@ -234,21 +242,31 @@ NO_OPTIONS = {
 }
 NO_OPTIONS["checkpointlocation"] = NO_OPTIONS["checkpoint"]
 """The options of other libraries that none of ours means, with the hint."""
+EXPLAINED = {
+    "connection": " It names the environment variable that holds the address, such as connection='SHOP_ADDRESS'"
+}
 OPTIONS: dict[str, list[str]] = {}
 """The options of each class of declarations, by its name."""
+LEAVES: set[str] = set()
+"""The names of the classes that are sinks and sources."""
 
 
-def _known_option(option: str, known: list[str]) -> str:
-    """Return the hint for an unknown option: the option that is meant, or the class that has it."""
+def _known_option(option: str, known: list[str], *, leaf: bool) -> str:
+    """Return the hint for an unknown option: the option that is meant, or the class that has it.
+
+    leaf   the option was given to a sink or source: it can't be meant for another one of these
+    """
     word = option.replace("_", "").lower()
     meant = OTHER_OPTIONS.get(word, ())
     if found := next((one for one in meant if one in known), None):
-        return did_you_mean(found).strip()
+        return f"{did_you_mean(found).strip()}{EXPLAINED.get(found, '')}"
     if word in NO_OPTIONS:
         return NO_OPTIONS[word]
     everywhere = {one for options in OPTIONS.values() for one in options}
-    for one in () if near(option, known) else (option, *meant, near(option, everywhere, 0.8)):
-        if owners := sorted(name for name, options in OPTIONS.items() if one in options):
+    for one in () if near(option, known) else (option, *meant, "" if leaf else near(option, everywhere, 0.8)):
+        if owners := sorted(
+            name for name, options in OPTIONS.items() if one in options and not (leaf and name in LEAVES)
+        ):
             more = " and others" if len(owners) > _MOST_OWNERS else ""
             return f"{one!r} is an option of {', '.join(owners[:_MOST_OWNERS])}{more}: give it there"
     return choose(option, known)

@@ -30,6 +30,7 @@ class DeclaredSink:
     lookup_module    the module that reads a table of this kind as a lookup; empty if no lookup can
     keeps_versions   the table has its earlier versions itself, so a lookup needs no copies
     sql_dialect      the SQL in which people query the `table`: postgresql, mysql or spark; empty if there is no table
+    is_leaf          no other sink or source is declared within it
     one_of           a declaration needs one of these options; the usual one comes first
     """
 
@@ -46,6 +47,7 @@ class DeclaredSink:
     lookup_module: ClassVar[str] = ""
     keeps_versions: ClassVar[bool] = False
     sql_dialect: ClassVar[str] = ""
+    is_leaf: ClassVar[bool] = True
     one_of: ClassVar[tuple[str, ...]] = ()
 
     # Options that some kinds have. They decide results.

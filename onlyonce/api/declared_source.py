@@ -24,6 +24,7 @@ class DeclaredSource:
     has_inbox  its input is files of a folder, or objects of a store
     in_ranges  an entry of its manifest is a range of a file or part
     in_several it may be one of several sources of a pipeline
+    is_leaf    no other sink or source is declared within it
     one_of     a declaration needs one of these options; the usual one comes first
     """
 
@@ -35,6 +36,7 @@ class DeclaredSource:
     has_inbox: ClassVar[bool] = False
     in_ranges: ClassVar[bool] = False
     in_several: ClassVar[bool] = True
+    is_leaf: ClassVar[bool] = True
     one_of: ClassVar[tuple[str, ...]] = ()
 
     @property

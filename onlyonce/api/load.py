@@ -605,6 +605,11 @@ def _hint(error: Exception, path: Path) -> str:
         return f"a function is given without parentheses: {uncalled[1]}. If it is to be called, give its arguments"
     if wrong := re.match(r"'(\w+)' is an invalid keyword argument for __new__", str(error)):
         return f"{did_you_mean(near(wrong[1], LENGTHS))}a timedelta takes {', '.join(LENGTHS)}"
+    if isinstance(error, SyntaxError):
+        opened = re.match(r"'(.)' was never closed", str(error.msg))
+        return (
+            f"close the {opened[1]!r} of that line" if opened else "correct that line, or the end of the line before it"
+        )
     return "correct the file"
 
 

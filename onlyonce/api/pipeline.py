@@ -634,6 +634,10 @@ class Pipeline:
 def _check_schema(whose: str, made: Pipeline | Input, schema: str) -> None:
     """Raise Refused, with the line, if a column's type or name is not valid or the column is declared twice."""
     before: set[str] = set()
+    if extra := ddl.extra_comma(schema):
+        position, column = extra
+        with at_option(made, "schema", position):
+            raise Refused(f"{whose}: the schema has a comma too many behind {column!r}", hint="take out that comma")
     for position, part in ddl.placed(schema):
         with at_option(made, "schema", position):
             ddl.check(whose, [part])

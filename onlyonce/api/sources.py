@@ -415,7 +415,8 @@ class Files(DeclaredSource):
         _check_csv_options(self)
         if self.header and self.format != "csv":
             raise Refused(
-                f"Files: header=True with format={self.format!r}", hint="JSON lines name their fields themselves"
+                f"Files: header=True is for CSV, and format is {_format_in_words(self)}",
+                hint="leave header out, or say format='csv'",
             )
         check_start("Files", self.start)
         _check_files(self)
@@ -569,11 +570,13 @@ def _check_csv_options(source: Files | Growing) -> None:
     for name, value, default in (("delimiter", source.delimiter, ","), ("encoding", source.encoding, UTF_8)):
         if value != default and source.format != "csv":
             raise Refused(
-                f"{whose}: {name}={value!r} with format={source.format!r}",
-                hint="only CSV has a delimiter"
-                if name == "delimiter"
-                else "only CSV is read in another encoding than UTF-8",
+                f"{whose}: {name}={value!r} is for CSV, and format is {_format_in_words(source)}",
+                hint=f"leave {name} out, or say format='csv'",
             )
+
+
+def _format_in_words(source: Files | Growing) -> str:
+    return f"{source.format!r}{' (the default)' if source.format == 'json' else ''}"
 
 
 def _refuse_nested_csv(format: str, pipeline: str, columns: list[str]) -> None:

@@ -339,6 +339,12 @@ def url_of(variable: str | None, whose: str = "a sink's", kind: str = "") -> str
             data="nothing was read or written",
             hint=f"write it as {examples[0]}; for {name} declare {declared}(…)",
         )
+    if not make_url(with_driver(url)).database:
+        raise Refused(
+            f"the URL in the environment variable {variable} of {whose} database names no database",
+            data="nothing was read or written",
+            hint=f"write {variable} as {KINDS[found][2]}",
+        )
     return url
 
 

@@ -20,6 +20,8 @@ _UNRESOLVED = re.compile(
     r"[^`]*`((?:[^`]|``)+(?:`\.`[^`]+)*)`"
 )
 _PROPOSED = re.compile(r"Did you mean one of the following\? \[(.*?)\]")
+MOST_PROPOSED = 5
+"""How many of the columns Spark names at most."""
 _ATTRIBUTE = re.compile(r"(?:has no attribute|Attribute|attribute) [`'\"](\w+)[`'\"]")
 _MESSAGE = re.compile(r"\[[A-Z][A-Z0-9_.]+\] (.+?)\.? (?:Use `try|If necessary|Correct the value|SQLSTATE)", re.DOTALL)
 """Spark's message in an error: what is between the error's class in brackets and its advice or SQLSTATE."""
@@ -32,6 +34,8 @@ _SEED = re.compile(r"\(-?\d{12,}\)")
 """The seed that Spark chose for `rand()`."""
 _OF_DATA = re.compile(r"SQLSTATE: 22\w{3}")
 """SQLSTATE class 22 of the SQL standard: a value that an expression can't take."""
+_TOO_FEW = re.compile(r"takes \d+ positional arguments? but \d+ w(as|ere) given|unexpected keyword argument")
+"""Python's error for a function that takes fewer arguments than it gets."""
 _ASKS_FOR_ROWS = "Queries with streaming sources must be executed with writeStream.start"
 """Spark's error for an action, such as `collect()`, on the records of a stream."""
 WAITS = "nothing of it was written; its records stay in the table `events` until the function works"
@@ -65,18 +69,23 @@ def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: 
             hint="a function returns a DataFrame that describes its rows, and does not read them: leave out collect(), "
             "count(), show(), toPandas() and writes. A number of rows is an aggregate: groupBy(…).agg(F.count(…))",
         )
-    missing, known = missing_column(text, list(columns))
+    columns = list(columns)
+    missing, known = missing_column(text, columns)
     if missing is None:
         told = (text.strip().splitlines() or [""])[0][:500]
         return Refused(
             f"{where}{whose} fails: {type(error).__name__}: {told}", data=data, hint=f"{_similar(error)}{FIX}"
         )
-    close = near(missing, known, 0.4) or next(iter(known), None)
-    return Refused(
-        f"{where}{whose} asks for the column {missing!r}, which does not exist",
-        data=data,
-        hint=f"{did_you_mean(close)}choose one of: {', '.join(known)}",
-    )
+    what = f"{where}{whose} asks for the column {missing!r}, which "
+    more = ", …" if len(known) == MOST_PROPOSED else ""
+    if missing in columns and missing not in known:
+        return Refused(
+            f"{what}an earlier step of the function has left out; there are: {', '.join(known)}{more}",
+            data=data,
+            hint=f"name {missing} in that step, too (select, groupBy)",
+        )
+    hint = f"{did_you_mean(near(missing, known, 0.5))}choose one of: {', '.join(known)}{more}"
+    return Refused(f"{what}does not exist", data=data, hint=hint)
 
 
 def _similar(error: BaseException) -> str:
@@ -85,6 +94,8 @@ def _similar(error: BaseException) -> str:
         return did_you_mean(near(str(error.name), dir(error.obj)))
     if isinstance(error, NameError) and error.name:
         return did_you_mean(near(error.name, [*errors.names_at(error), *dir(builtins)]))
+    if isinstance(error, TypeError) and _TOO_FEW.search(str(error)):
+        return "a function has a parameter for the records, and one for each lookup by its name. "
     return ""
 
 

@@ -451,8 +451,14 @@ def _roll_back(connection: Connection, begun: RootTransaction) -> None:
         connection.invalidate()
 
 
+SHORT_SECONDS = 10
+"""A patience below this is of a command that a person waits for."""
+
+
 def _say_again(state: RetryCallState) -> None:
     # A warning is shown to a person, who needs it once. The log has every attempt.
+    if settings.database_patience() < SHORT_SECONDS:  # a person waits for an answer, which tells it at its end
+        return
     problem = state.outcome.exception() if state.outcome else None
     say = log.warning if state.attempt_number == 1 else log.info
     patience = f"trying again for {settings.database_patience():.0f} s"

@@ -87,7 +87,7 @@ def in_words(stages: Sequence[Row], at_work: Collection[str]) -> list[str]:
         name, oldest = row["pipeline"], row["oldest_unread_at"]
         found = Backlog(row["backlog_records"], row["backlog_bytes"], oldest, row["backlog_detail"] or {})
         if row["source_answered"] is False:
-            lines.append(f"input waiting for {name}: not known, the source did not answer: {row['backlog_unknown']}")
+            lines.append(f"input waiting for {name}: not known: {row['backlog_unknown']}")
         elif found.waits:
             waits = roughly(max((row["asked_at"] - oldest).total_seconds(), 0)) if oldest else ""
             since = f", the oldest since {plain(oldest)} ({waits})" if oldest else ""

@@ -165,11 +165,12 @@ def _check_result(output: Output, result: Any, windowed: bool) -> None:
     at = _at(output)
     if not isinstance(result, DataFrame):
         raise Refused(
-            f"{at}output {output.name}: {output.transform} gave {type(result).__name__}, not a DataFrame",
+            f"{at}output {output.name}: {output.transform} gave "
+            f"{'None' if result is None else type(result).__name__}, not a DataFrame",
             data="nothing was written",
             hint="add .agg(…) to it, which makes a DataFrame"
             if isinstance(result, GroupedData)
-            else "let it return the DataFrame that it makes",
+            else "let it return the DataFrame that it makes (return …)",
         )
     if windowed and OO_WINDOW not in result.columns:
         made_at = errors.origin_of_result(declarations.transform(output))

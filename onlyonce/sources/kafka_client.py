@@ -166,9 +166,10 @@ def asking(source: Kafka, patience: float) -> Iterator[Asked]:
         from confluent_kafka.admin import AdminClient
     except ImportError as error:
         raise Refused(
-            "the package confluent-kafka is not installed, by which brokers are asked without Spark",
+            "the package confluent-kafka, by which brokers are asked without Spark, is not installed here: pip install "
+            "'onlyonce-pipelines[kafka]'",
             data="nothing was read",
-            hint="pip install 'onlyonce-pipelines[kafka]'",
+            hint="pip install 'onlyonce-pipelines[kafka]', then run the same command again",
         ) from error
     options = librdkafka_options(source)
     # A login that a broker refuses is tried again until the time is over. Only this list has the broker's reason.

@@ -20,7 +20,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from onlyonce.airflow import openlineage
 from onlyonce.airflow.jobs import WHO_ACTS, outcome
 from onlyonce.airflow.log import url_of
-from onlyonce.airflow.spark_job import SparkJobOperator, arguments, end_tree
+from onlyonce.airflow.spark_job import IVY, SparkJobOperator, arguments, end_tree
 from onlyonce.api import load as declarations
 from onlyonce.core.errors import EXIT_CODES
 from onlyonce.database.connect import Database
@@ -167,6 +167,28 @@ def test_each_of_our_exit_codes_says_who_acts() -> None:
         assert kind.__name__ in str(outcome(AirflowException(f"Cannot execute: x. Error code is: {code}.")))
 
 
+def test_ivys_list_of_jars_is_not_in_the_log_of_a_task() -> None:
+    """Other lines are, and among them the dependencies that Ivy does not find."""
+    ivy = """:: loading settings :: url = jar:file:/spark/jars/ivy-2.5.3.jar!/org/apache/ivy/core/settings/ivysettings.xml
+    Ivy Default Cache set to: /root/.ivy2.5.2/cache
+    The jars for the packages stored in: /root/.ivy2.5.2/jars
+    io.delta#delta-spark_4.2_2.13 added as a dependency
+    :: resolving dependencies :: org.apache.spark#spark-submit-parent-1;1.0
+    confs: [default]
+    found io.delta#delta-spark_4.2_2.13;4.4.0 in central
+    :: resolution report :: resolve 153ms :: artifacts dl 5ms
+    :: modules in use:
+    io.delta#delta-spark_4.2_2.13;4.4.0 from central in [default]
+    ---------------------------------------------------------------------
+    |                  |            modules            ||   artifacts   |
+    :: retrieving :: org.apache.spark#spark-submit-parent-1
+    0 artifacts copied, 4 already retrieved (0kB/6ms)"""
+    told = ":::: WARNINGS\n:: UNRESOLVED DEPENDENCIES ::\n:: io.delta#delta-spark;9: not found\na line | of ours"
+
+    assert [line for line in ivy.splitlines() if not IVY.match(line.strip())] == []
+    assert [line for line in told.splitlines() if IVY.match(line.strip())] == []
+
+
 def test_only_the_hooks_own_words_are_read() -> None:
     error = (
         "Cannot execute: x --run-id=Error code is: 64.. Error code is: -9.\nLast spark-submit output:\nError "
@@ -175,6 +197,17 @@ def test_only_the_hooks_own_words_are_read() -> None:
     assert "exit code -9" in str(outcome(AirflowException(error)))
     other = AirflowException("something else")
     assert outcome(other) is other
+
+
+def test_the_exception_begins_with_the_drivers_error() -> None:
+    """With its three lines, which the log has between Spark's and without a level."""
+    lines = (
+        "a line\nmine.py:3: no table\ndata: nothing was written\nnext: make it\n26/11/30 INFO ShutdownHookManager: x"
+    )
+    error = f"Cannot execute: x. Error code is: 64.\nLast spark-submit output:\n{lines}"
+
+    assert str(outcome(AirflowException(error))).splitlines()[:3] == lines.splitlines()[1:4]
+    assert "Refused (the driver's exit code 64)" in str(outcome(AirflowException(error)))
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ MISTAKES: dict[str, Mistake] = {
     "an aggregate of the clock": Mistake(
         'F.sum("cents")', "F.max(F.current_timestamp())", f"{T}:11", "uses max(current_timestamp()): an aggregate of the clock", "oo_ingestion_time"),
     "wrong sink keys": Mistake('("shop", "win', '("shopp", "win', f"{D}:11", "the key 'shopp' is not a column", "did you mean 'shop'?"),
-    "unreadable file": Mistake("PIPELINES = [", "PIPELINES = [[", f"{D}:4", "can't be loaded: SyntaxError", "correct the file"),
+    "unreadable file": Mistake("PIPELINES = [", "PIPELINES = [[", f"{D}:4", "can't be loaded: SyntaxError", "close the '['"),
     "wrong path": Mistake("Files()", 'Files(inbox="/not/there")', f"{D}:5", "/not/there", "mkdir -p /not/there"),
     "import error": Mistake("import functions", "import functionz", f"{T}:1", "cannot import name 'functionz'", "module"),
     "a function of Python's own": Mistake("FUNCTIONS:per_shop", "builtins:len", f"{D}:9", "is part of Python's own library", "write your own"),

@@ -157,6 +157,22 @@ def test_a_missing_column_is_named_with_the_nearest() -> None:
         assert found.what == "/team/mine.py:3: output all: m:f asks for the column 'cent', which does not exist"
         assert found.hint.startswith("did you mean 'cents'?")
 
+    dropped = spark.replace("`cent`", "`oo_window`")
+    found = failures.error_of_code("output all: m:f", ValueError(dropped), ["id", "cents", "oo_window"], None)
+    assert found.what.endswith("'oo_window', which an earlier step of the function has left out; there are: cents, id")
+    assert found.hint == "name oo_window in that step, too (select, groupBy)"
+    far = failures.error_of_code("output all: m:f", ValueError(spark.replace("`cent`", "`amount`")), ["id"], None)
+    assert far.hint == "choose one of: cents, id"
+
+
+def test_a_window_as_a_key_is_two_columns() -> None:
+    """The hint names both."""
+    output = replace(OUTPUT, sink=Delta(write="upsert", keys=("oo_window", "shop")))
+    with pytest.raises(Refused) as told:
+        check.check_keys(output, ["window_start", "window_end", "shop"])
+
+    assert told.value.hint == "oo_window is written as window_start and window_end: name these in its place"
+
 
 @pytest.mark.parametrize(
     "fail, what, hint",

@@ -75,3 +75,15 @@ def test_a_person_reads_where_the_runs_write(monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_a_database_is_named_without_its_login(url: str, told: str) -> None:
     assert address(url) == told
+
+
+@pytest.mark.parametrize("url", ["postgresql://u:secret@h:5432", "postgresql://u:secret@h/", "mysql://u:secret@h:3306"])
+def test_a_url_without_a_database_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PostgreSQL would take the user's name for the database's."""
+    monkeypatch.setenv("SHOP_DB", url)
+
+    with pytest.raises(Refused, match="variable SHOP_DB of a sink's database names no database") as told:
+        url_of("SHOP_DB")
+
+    assert "secret" not in str(told.value)
+    assert "write SHOP_DB as" in told.value.hint

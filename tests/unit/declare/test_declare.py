@@ -14,6 +14,7 @@ from onlyonce.api.pipeline import (
     Files,
     Growing,
     Iceberg,
+    KafkaSink,
     MySQL,
     Output,
     Pipeline,
@@ -97,6 +98,14 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "a watermark of a pipeline": (
         lambda: pipeline(watermark=1), "Pipeline: unknown option 'watermark'", "'watermark_delay' is an option of Output: give"),
     "an output's option of a pipeline": (lambda: pipeline(window=HOUR), "Pipeline: unknown option", "'window' is an option of Output: give"),
+    "a comma behind the last column": (lambda: pipeline(schema="id string, at timestamp, "), "the schema has a comma too many behind 'at timestamp'", "take out that comma"),
+    "two commas": (lambda: pipeline(schema="id string,, at timestamp"), "a comma too many behind 'id string'", "take out that comma"),
+    "a bracket of digits": (lambda: pipeline(schema="id string, n decimal(10,2, at timestamp"), "column n has the type 'decimal.10,2', whose bracket is not closed", "did you mean 'decimal(10,2)'?"),
+    "a bracket of a list": (lambda: pipeline(schema="id string, at timestamp, n array<int"), "column n has the type 'array<int', whose bracket is not closed", "close it by '>'"),
+    "two columns of the record id": (lambda: pipeline(record_id=("idat",)), "'idat' is not a declared column", "a comma is missing between 'id' and 'at'"),
+    "a source's option of a sink": (lambda: KafkaSink(topic="t", servers="a:1"), "KafkaSink: unknown option 'servers'", "did you mean 'connection'? It names the environment variable"),  # type: ignore[call-arg]
+    "an option of another library that is near one of ours": (lambda: Delta(partition_by="shop"), "Delta: unknown option 'partition_by'", "choose one of: path"),  # type: ignore[call-arg]
+    "a dotted transform": (lambda: output(transform="shop.transforms.per_hour"), "is not of the form", "did you mean 'shop.transforms:per_hour'?"),
     "a misspelt option of another class": (lambda: pipeline(watermark_dely=1), "Pipeline: unknown option", "'watermark_delay' is an option of Output: give"),
     "keys of an output": (lambda: output(keys="id"), "Output: unknown option", "'keys' is an option of CustomSink, Delta, FileSink, Iceberg and others: give"),
     "a trigger": (lambda: pipeline(trigger=1), "Pipeline: unknown option", "leave it out: `onlyonce run`"),
@@ -184,11 +193,11 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
         lambda: pipeline(record_id=(), dedup_horizon=timedelta(2)), "a dedup_horizon without record_id", "leave dedup_horizon"),
     "an unknown delimiter": (lambda: files(format="csv", delimiter=":"), "Files: delimiter=':'", "',', ';', '\\t', '|'"),
     "an encoding that is cut by bytes": (lambda: files(format="csv", encoding="utf-16"), "Files: encoding='utf-16'", "iconv -f NAME -t UTF-8"),
-    "an encoding of JSON": (lambda: files(encoding="windows-1252"), "Files: encoding='windows-1252' with format='json'", "only CSV"),
-    "a growing delimiter of JSON": (lambda: Growing(delimiter=";"), "Growing: delimiter=';' with format='json'", "only CSV has a delimiter"),
-    "a delimiter of JSON": (lambda: files(delimiter=";"), "Files: delimiter=';' with format='json'", "only CSV has a delimiter"),
+    "an encoding of JSON": (lambda: files(encoding="windows-1252"), "Files: encoding='windows-1252' is for CSV, and format is 'json'", "leave encoding out"),
+    "a growing delimiter of JSON": (lambda: Growing(delimiter=";"), "Growing: delimiter=';' is for CSV, and format is 'json' .the default.", "leave delimiter out, or say format='csv'"),
+    "a delimiter of JSON": (lambda: files(delimiter=";"), "Files: delimiter=';' is for CSV, and format is 'json' .the default.", "leave delimiter out, or say format='csv'"),
     "an unknown format": (lambda: files(format="cvs"), "Files: format='cvs'", "did you mean 'csv'?"),
-    "a header of JSON": (lambda: Files(header=True), "header=True with format='json'", "name their fields"),
+    "a header of JSON": (lambda: Files(header=True), "header=True is for CSV, and format is 'json' .the default.", "leave header out, or say format='csv'"),
     "nested columns in CSV": (
         lambda: pipeline(source=Files(format="csv"), schema="id string, at timestamp, x array<long>"),
         "CSV has no nested columns: x array<long>", "as a string"),
@@ -281,7 +290,7 @@ def test_the_same_windows_may_be_written_out_for_an_output_made_from_another() -
             "id string, tags array<struct<k: string, v: map<string, decimal(38, 18)>>>, at timestamp",
             ["id", "tags", "at"],
         ),
-        ("  id   STRING NOT NULL ,\n at\tTIMESTAMP , ", ["id", "at"]),
+        ("  id   STRING NOT NULL ,\n at\tTIMESTAMP ", ["id", "at"]),
         ("`id` string, `at` timestamp", ["id", "at"]),
     ],
 )

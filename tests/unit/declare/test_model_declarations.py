@@ -211,7 +211,7 @@ def test_pipeline_of_another_project_is_refused_as_one_of_the_log(write: Callabl
             r":\d+: PIPELINE in place of PIPELINES",
             r"PIPELINES = [SALES]",
         ),
-        ("PIPELINES = [\n", "can't be loaded: SyntaxError: .*was never closed\n", "correct the file"),
+        ("PIPELINES = [\n", "can't be loaded: SyntaxError: .*was never closed\n", "close the '['"),
         ("import not_there_at_all\n", "can't be loaded: ModuleNotFoundError: .*not_there_at_all", "correct the import"),
         ("1 / 0\n", "can't be loaded: ZeroDivisionError", "correct the file"),
         (
