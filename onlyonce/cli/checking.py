@@ -123,8 +123,9 @@ ALL_RIGHT = "all that can be known before a run is right"
 class ByLog(NamedTuple):
     """The log's answer to a pipeline as it is declared now.
 
-    refuses    whether no run begins, which is the only warning then
-    warnings   also: the changes after which one table has rows from before and after them
+    refuses    whether no run begins, which is the first warning then
+    warnings   the changes after which one table has rows from before and after them, and the columns that a table has
+               and the function does not give, or the other way round
     """
 
     refuses: bool
@@ -146,8 +147,10 @@ def _by_log(pipeline: Pipeline, names: Collection[str], database: Database | Non
         changed = check_declarations(database, pipeline, pipeline.name)
         taken = onlyonce_check.taken_tables(database, pipeline)
     except Refused as error:
-        known = not resolve.needs_session(error)
-        return ByLog(known, [onlyonce_check.no_run(error)] if known else [])
+        if resolve.needs_session(error):
+            return ByLog(False, [])
+        apart = onlyonce_check.columns_apart(pipeline, (), pipeline.queries())
+        return ByLog(True, [onlyonce_check.no_run(error), *apart])
     if taken:
         raise taken[0]
     warnings = Declarations(database).renamed(pipeline, names)
