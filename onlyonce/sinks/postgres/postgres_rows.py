@@ -254,6 +254,8 @@ def write_history(
     """
     schema, name = table
     identity = (*keys, *sequence_by)
+    # Without another column a key is set to itself: with DO NOTHING, an existing row would count as dropped.
+    overwritten = [column for column in columns if column not in identity] or [keys[0]]
     names: dict[str, sql.Composable] = {
         "target": sql.Identifier(schema, name),
         "deleted": sql.Identifier(schema, POSTGRES.deleted(name)),
@@ -262,9 +264,7 @@ def write_history(
         "keys": listed(keys),
         "delete_when": sql.Identifier(delete_when or ""),
         "kept": listed(dict.fromkeys((*identity, VALID_FROM))),  # `sequence_by` may contain valid_from
-        "values": sql.SQL(", ").join(
-            [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(c)) for c in columns if c not in identity]
-        ),
+        "values": sql.SQL(", ").join([sql.SQL("{0} = excluded.{0}").format(sql.Identifier(c)) for c in overwritten]),
         "same": sql.SQL(" AND ").join([sql.SQL("target.{0} = found.{0}").format(sql.Identifier(c)) for c in identity]),
         "versions": sql.SQL("WHERE NOT {}").format(sql.Identifier(delete_when)) if delete_when else sql.SQL(""),
     }
