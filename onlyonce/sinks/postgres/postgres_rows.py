@@ -54,10 +54,14 @@ NEWER = " WHERE ({target_is_older}) IS NOT FALSE"
 and is replaced."""
 
 
+NULL_KEYS = "SELECT DISTINCT {null_keys} FROM arriving"
 UNWRITTEN = """
 SELECT count(*) FROM arriving
-WHERE {written} AND NOT EXISTS (SELECT FROM {target} AS there WHERE {same_or_null} AND {there_is_as_new})
+WHERE {written} AND {these_are_null} AND NOT EXISTS (
+    SELECT FROM {target} AS there WHERE {same_or_null} AND {there_is_as_new}
+)
 """
+"""For the rows whose nulls are in the same keys. IS NOT DISTINCT FROM over all rows could not use the index."""
 UNDELETED = "SELECT count(*) FROM {target} AS there JOIN arriving ON {same_key} WHERE arriving.{delete_when}"
 
 
@@ -143,14 +147,25 @@ def unwritten_keys(
 
     Without `sequence_by` any row of the key counts. The rows must have been written just before.
     """
-    same = [sql.SQL("there.{0} IS NOT DISTINCT FROM arriving.{0}").format(sql.Identifier(key)) for key in keys]
     written = sql.SQL("NOT arriving.{}").format(sql.Identifier(delete_when)) if delete_when else sql.SQL("true")
     as_new = _compared("there", ">=", "arriving", sequence_by, types) if sequence_by else sql.SQL("true")
-    statement = sql.SQL(UNWRITTEN).format(
-        target=target, written=written, same_or_null=sql.SQL(" AND ").join(same), there_is_as_new=as_new
-    )
-    cursor.execute(statement)
-    return int(cursor.fetchall()[0][0])
+    names = [sql.Identifier(key) for key in keys]
+    null_keys = sql.SQL(", ").join([sql.SQL("{} IS NULL").format(name) for name in names])
+    cursor.execute(sql.SQL(NULL_KEYS).format(null_keys=null_keys))
+    unwritten = 0
+    for nulls in cursor.fetchall():
+        key_is = [sql.SQL("arriving.{} IS " + ("NULL" if null else "NOT NULL")) for null in nulls]
+        same = [sql.SQL("there.{0} IS NULL" if null else "there.{0} = arriving.{0}") for null in nulls]
+        statement = sql.SQL(UNWRITTEN).format(
+            target=target,
+            written=written,
+            these_are_null=sql.SQL(" AND ").join([is_.format(name) for is_, name in zip(key_is, names, strict=True)]),
+            same_or_null=sql.SQL(" AND ").join([is_.format(name) for is_, name in zip(same, names, strict=True)]),
+            there_is_as_new=as_new,
+        )
+        cursor.execute(statement)
+        unwritten += int(cursor.fetchall()[0][0])
+    return unwritten
 
 
 def left_newest(delete_when: str | None) -> sql.Composable:
