@@ -312,7 +312,7 @@ ADD_UP = "{column} = coalesce(target.{column}, 0) + coalesce(excluded.{column}, 
 
 STAGE_SUMS = "CREATE TEMP TABLE {staged} (LIKE {by_window}) ON COMMIT DROP"
 TAKE_OUT = """
-WITH taken AS (DELETE FROM {by_window} WHERE window_start >= %s AND window_start < %s RETURNING *)
+WITH taken AS (DELETE FROM {by_window} WHERE window_start >= {start} AND window_start < {stop} RETURNING *)
 INSERT INTO gone SELECT * FROM taken
 """
 KEEP = "INSERT INTO {by_window} SELECT * FROM arriving"
@@ -348,7 +348,9 @@ def write_sums(
     for staged in ("arriving", "gone"):
         cursor.execute(sql.SQL(STAGE_SUMS).format(staged=sql.Identifier(staged), by_window=by_window))
     if windows is not None:
-        cursor.execute(sql.SQL(TAKE_OUT).format(by_window=by_window), windows)
+        start, stop = map(sql.Literal, windows)
+        # The times are literals: in a statement with parameters, psycopg2 takes a % in a table's name for one.
+        cursor.execute(sql.SQL(TAKE_OUT).format(by_window=by_window, start=start, stop=stop))
         passing("postgres-unit-after-delete")
     copy(sql.Identifier("arriving"))
     cursor.execute(sql.SQL(KEEP).format(by_window=by_window))
