@@ -125,6 +125,13 @@ MUTANTS = (
         tests=("tests/unit/sinks/test_held_values.py::test_a_limit_is_looked_for_inside_columns",),
     ),
     Mutant(
+        "strings-in-memory-unchecked",
+        "a string that is not UTF-8 is written if the driver writes its batch",
+        "onlyonce/sinks/base/held_values.py",
+        Never("any_outside", "_is_damaged(rows)"),
+        tests=("tests/unit/sinks/test_held_values.py::test_strings_in_memory_that_are_not_utf8_are_found[False]",),
+    ),
+    Mutant(
         "outputs-3-later-is-this",
         "a later transaction counts as evidence of an earlier commit that no history has",
         "onlyonce/tables/commit.py",
