@@ -111,10 +111,13 @@ class OutboxRows(Transactions):
         do(self.connection, "outbox", "record", remembers=policy.remembers.total_seconds(), **columns)
 
     @one_transaction
-    def next_due(self, deliverer: Deliverer) -> float | None:
-        """Return in how many seconds the next attempt of a waiting row is due, or None."""
+    def next_due(self, deliverer: Deliverer, *, ordered: bool) -> float | None:
+        """Return in how many seconds the next attempt of a waiting row is due, or None.
+
+        `ordered`: rows of one key are sent in order.
+        """
         place = {"instance": deliverer.instance, "output": deliverer.output}
-        found = ask(self.connection, "outbox", "next_due", **place)[0].seconds
+        found = ask(self.connection, "outbox", "next_due", ordered=ordered, **place)[0].seconds
         return None if found is None else float(found)
 
     @one_transaction

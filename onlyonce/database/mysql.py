@@ -63,6 +63,8 @@ NOT_OURS = 1095
 """The error numbers of KILL: for a session that has ended, and for another account's session."""
 NOT_ALLOWED = 1142
 """The account has no permission for a statement on a table."""
+AT_ONCE = 1_000
+"""Names of sessions in one statement. Each task has had a session, so there may be many thousands."""
 OLDEST = {True: (10, 6), False: (8, 0, 16)}
 """The first MariaDB, and the first MySQL, with JSON_TABLE and checked constraints."""
 
@@ -156,10 +158,13 @@ def end_older_sessions(connection: Connection, number: int, below: int) -> None:
     """End the sessions of an incarnation's epochs below one. A stalled one would hold the epoch's row against the
     bump. Raise Refused for a session that this account may not end.
     """
-    for row in connection.execute(_text("older_sessions"), {"number": number, "below": below}).all():
+    older = connection.execute(_text("older_sessions"), {"number": number, "below": below}).all()
+    for row in older:
         if row.connection is not None:
             _end_session(connection, row.connection)
-        connection.execute(_text("remove_session"), {"name": row.name})
+    for first in range(0, len(older), AT_ONCE):
+        names = [row.name for row in older[first : first + AT_ONCE]]
+        connection.execute(_text("remove_sessions"), {"names": names})
 
 
 def _end_session(connection: Connection, session: int) -> None:

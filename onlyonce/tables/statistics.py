@@ -97,10 +97,13 @@ def of(footer: parquet.FileMetaData, names: Sequence[Column]) -> dict[str, Any]:
         _say(found["nullCount"], name, sum(part.null_count for part in parts))
         known = [part for part in parts if part.has_min_max]
         if known and all(part.has_min_max or not part.num_values for part in parts):
-            least, largest = (
-                _said(min(part.min for part in known), up=False),
-                _said(max(part.max for part in known), up=True),
-            )
+            try:
+                least, largest = (
+                    _said(min(part.min for part in known), up=False),
+                    _said(max(part.max for part in known), up=True),
+                )
+            except UnicodeDecodeError:
+                continue  # a string that is not UTF-8: it has no form in the log, which is JSON
             if least is not None and largest is not None:
                 _say(found["minValues"], name, least)
                 _say(found["maxValues"], name, largest)

@@ -65,9 +65,14 @@ FROM unnest(CAST(:row_nos AS bigint[]), CAST(:attempts AS int[]), CAST(:states A
 WHERE o.row_no = a.row_no AND a.attempts = CASE o.state WHEN 'sending' THEN o.attempts END
 
 -- next_due --
--- In how many seconds the next attempt of a waiting row is due.
-SELECT extract(epoch FROM min(due_at) - clock_timestamp())::float8 AS seconds FROM onlyonce_private.outbox
-WHERE instance = :instance AND output = :output AND state = 'waiting' AND attempts > 0
+-- In how many seconds the next attempt of a waiting row is due. In the order of its key, a row waits for the earlier
+-- rows: it does not count while one of them is due later.
+SELECT extract(epoch FROM min(o.due_at) - clock_timestamp())::float8 AS seconds FROM onlyonce_private.outbox o
+WHERE o.instance = :instance AND o.output = :output AND o.state = 'waiting' AND o.attempts > 0
+  AND NOT (:ordered AND EXISTS (
+      SELECT FROM onlyonce_private.outbox h
+      WHERE h.instance = :instance AND h.output = :output AND h.key = o.key AND h.key IS NOT NULL
+        AND h.row_no < o.row_no AND h.state IN ('waiting', 'sending') AND h.due_at > clock_timestamp()))
 
 -- retry_dead --
 -- Dead letters and rejected rows wait again, in their old places.

@@ -2,9 +2,9 @@
 
 A user's function may compute a value that its sink can't hold. Such values are found at two moments:
 
-1. Before any row is written: times outside the years 1 to 9999, and strings and bytes that are too long for their
-   column. No sink takes such a time, and a database may cut a string without an error. `outside` is the condition for a
-   Spark frame, `any_outside` checks rows in memory.
+1. Before any row is written: times outside the years 1 to 9999, strings that are not UTF-8, and strings and bytes that
+   are too long for their column. No sink takes such a time or string, and a database may cut a string without an error.
+   `outside` is the condition for a Spark frame, `any_outside` checks rows in memory.
 2. After the sink has refused the rows: all limits of the sink. A database does not name the row, and not always the
    column. So `named` searches the rows and raises an error that names both.
 """
@@ -61,6 +61,7 @@ class Limit:
     says      describes these values, for the error
     nested    whether the limit also holds for values inside structs, arrays and maps
     column    the column that has the limit; None: each column
+    of_array  the same condition for an array of such values, if it needs no lambda: Spark compiles no lambda
     """
 
     kinds: tuple[type[DataType], ...]
@@ -68,6 +69,7 @@ class Limit:
     says: str
     nested: bool = True
     column: str | None = None
+    of_array: Callable[[Column], Column] | None = None
 
 
 def _outside_years(column: Column, kind: DataType) -> Column:
@@ -78,6 +80,12 @@ def _outside_years(column: Column, kind: DataType) -> Column:
 
 
 YEARS = Limit((DateType, TimestampType, TimestampNTZType), _outside_years, "a year outside 1 to 9999")
+UTF8 = Limit(
+    (StringType,), lambda column, _: ~F.is_valid_utf8(column), "bytes that are not UTF-8",
+    of_array=lambda column: ~F.is_valid_utf8(F.array_join(column, ",")),
+)  # fmt: skip
+"""A cast from binary can make such a string. Nothing can read the smallest and largest string of its file."""
+OF_EVERY_SINK = (YEARS, UTF8)
 NUL = Limit(
     (StringType,),
     lambda column, _: F.contains(column, F.lit("\0")),
@@ -92,7 +100,7 @@ NOT_FINITE = Limit(
 def limits(sink: Sink, lengths: Lengths) -> tuple[Limit, ...]:
     """Return all limits of a sink: of every sink, of its kind of database, and of its table's columns."""
     own = (NUL,) if isinstance(sink, Postgres) else (NOT_FINITE,) if isinstance(sink, MySQL) else ()
-    return (YEARS, *own, *_of_lengths(lengths))
+    return (*OF_EVERY_SINK, *own, *_of_lengths(lengths))
 
 
 def _of_lengths(lengths: Lengths) -> Iterator[Limit]:
@@ -112,10 +120,10 @@ def _longer(column: Column, kind: DataType, length: Length) -> Column:
 def outside(schema: StructType, lengths: Lengths) -> Column | None:
     """Return the condition that is true for a row to refuse before any row is written; None if no row can be one.
 
-    Such a row has a time that no sink takes, or a value that is too long. A database may cut spaces from the end of a
-    longer string without an error.
+    Such a row has a time or string that no sink takes, or a value that is too long. A database may cut spaces from the
+    end of a longer string without an error.
     """
-    first = (YEARS, *_of_lengths(lengths))
+    first = (*OF_EVERY_SINK, *_of_lengths(lengths))
     found = [
         _any(F.col(quoted(field.name)), field.dataType, limit)
         for field in schema.fields
@@ -128,9 +136,22 @@ def outside(schema: StructType, lengths: Lengths) -> Column | None:
 def any_outside(rows: pa.Table, lengths: Lengths) -> bool:
     """Return whether `outside` would be true for any of these rows, which the driver holds in memory."""
     times = (time for column in rows.columns for chunk in column.chunks for time in _times(chunk))
-    return any(map(_most_outside, times)) or any(
-        _longest(rows.column(name), one) > one.most for name, one in lengths.items() if name in rows.column_names
+    return (
+        any(map(_most_outside, times))
+        or _is_damaged(rows)
+        or any(
+            _longest(rows.column(name), one) > one.most for name, one in lengths.items() if name in rows.column_names
+        )
     )
+
+
+def _is_damaged(rows: pa.Table) -> bool:
+    """Return whether a string, or one inside a column, is not UTF-8."""
+    try:
+        rows.validate(full=True)
+    except pa.ArrowInvalid:
+        return True
+    return False
 
 
 def _longest(column: pa.ChunkedArray, length: Length) -> int:
@@ -236,7 +257,16 @@ def _any(column: Column, kind: DataType, limit: Limit) -> Column:
         ]
     elif isinstance(kind, ArrayType):
         inside = kind.elementType
-        parts = [F.exists(column, lambda value: _any(value, inside, limit))]
+        if limit.of_array and isinstance(inside, limit.kinds):
+            parts = [limit.of_array(column)]
+        elif isinstance(inside, StructType):
+            parts = [
+                _any(column.getField(field.name), ArrayType(field.dataType), limit)
+                for field in inside.fields
+                if _has(field.dataType, limit)
+            ]
+        else:
+            parts = [F.exists(column, lambda value: _any(value, inside, limit))]
     elif isinstance(kind, MapType):
         sides = ((F.map_keys(column), kind.keyType), (F.map_values(column), kind.valueType))
         parts = [_any(side, ArrayType(inside), limit) for side, inside in sides if _has(inside, limit)]

@@ -358,8 +358,8 @@ class History:
             if self.sink.delete_when
             else self.rows
         )
-        came = delta_rows.as_stored(came, there)
         kept = self._of_keys(delta_rows.read(self.rows.sparkSession, self.path, table, files).drop(delta_rows.FILE))
+        came = delta_rows.as_stored(self._with_others(delta_rows.spelled(came, there), kept, there), there)
         kept = kept.join(came.alias("s"), matched(self.sink.row_id), "left_anti")
         found = _marked(came, new=True).unionByName(_marked(kept, new=False), allowMissingColumns=True)
         return (
@@ -367,6 +367,20 @@ class History:
             if self.sink.delete_when
             else found
         )
+
+    def _with_others(self, came: DataFrame, kept: DataFrame, there: StructType) -> DataFrame:
+        """Return the batch's versions with the stored values of columns that the batch does not have.
+
+        A version that comes again keeps them, as in an upsert; in a new version they are null.
+        """
+        computed = {field.name for field in there if delta_rows.GENERATED in field.metadata}
+        lacking = {*there.names} - {*came.columns} - {field.name for field in ENDS} - computed
+        others = [name for name in there.names if name in lacking]
+        if not others:
+            return came
+        stored = kept.select(*map(quoted, [*self.sink.row_id, *others])).alias("s")
+        both = came.alias("t").join(stored, matched(self.sink.row_id), "left")
+        return both.select("t.*", *[F.col(f"s.{quoted(name)}") for name in others])
 
     def _ended(self) -> DataFrame:
         """Return the deletes of the batch's keys. The commit before has added the batch's own."""

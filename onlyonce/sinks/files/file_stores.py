@@ -285,7 +285,7 @@ class ObjectStore:
         # A store whose writes are not atomic may have a part of a killed write: a prefix of the expected manifest.
         if there is None or (there != text and text.startswith(there)):
             passing("finalize-before-manifest")
-            _put(self.url, manifest_name(pane[0]), text)
+            _put(self.url, manifest_name(pane[0]), text, new=there is None)
             there = _content(system, path)
         passing("finalize-after-manifest")
         if there != text:
@@ -395,9 +395,13 @@ def _stream(url: str, temporary: str) -> Any:
     return system.open_output_stream(f"{root}/{PARTS}/{temporary}")
 
 
-def _put(url: str, manifest: str, text: bytes) -> None:
+def _put(url: str, manifest: str, text: bytes, *, new: bool) -> None:
+    """Write a manifest. `new`: by a conditional PUT, if the store has one; a manifest that another writer has written
+    stays.
+    """
     if (at := _plain(url)) is not None:  # a folder made by Arrow would be one more object
-        stores.of(at).put(at / MANIFESTS / manifest, text)
+        write = stores.of(at).put_new if new else stores.of(at).put
+        write(at / MANIFESTS / manifest, text)
         return
     system, root = _open(url)
     system.create_dir(f"{root}/{MANIFESTS}", recursive=True)

@@ -107,7 +107,7 @@ class RowDelivery:
         while True:
             sent, pause = self._pass()
             if not sent:
-                due = OutboxRows(self.database).next_due(self.deliverer)
+                due = OutboxRows(self.database).next_due(self.deliverer, ordered=self.sender.ordered)
                 if due is None:
                     return
                 pause = max(pause, due)

@@ -58,8 +58,8 @@ LATER_WINDOW = (
 COPY = "COPY {table} ({columns}) FROM STDIN (FORMAT csv)"
 
 REPLACED = {
-    "replace": "window_start >= %s AND window_start < %s",
-    "replace open": "window_start >= %s AND window_end > %s",
+    "replace": "window_start >= {} AND window_start < {}",
+    "replace open": "window_start >= {} AND window_end > {}",
 }
 """Which rows are deleted first: of the windows that start in a span, or of open windows."""
 
@@ -294,9 +294,11 @@ def _refuse_dropped(work: Work, dropped: int) -> None:
 
 def _delete(cursor: Any, work: Work) -> None:
     """Delete the rows of the windows that are written again, in the same transaction."""
-    names = {"table": sql.Identifier(work.schema, work.table), "replaced": sql.SQL(REPLACED[work.write])}
-    cursor.execute(sql.SQL("DELETE FROM {table} WHERE {replaced}").format(**names), work.windows)
-    cursor.execute(sql.SQL("SELECT count(*) FROM {table} WHERE {replaced}").format(**names), work.windows)
+    # The times are literals: in a statement with parameters, psycopg2 takes a % in a table's name for one.
+    replaced = sql.SQL(REPLACED[work.write]).format(*map(sql.Literal, work.windows or ()))
+    names = {"table": sql.Identifier(work.schema, work.table), "replaced": replaced}
+    cursor.execute(sql.SQL("DELETE FROM {table} WHERE {replaced}").format(**names))
+    cursor.execute(sql.SQL("SELECT count(*) FROM {table} WHERE {replaced}").format(**names))
     _refuse_dropped(work, int(cursor.fetchall()[0][0]))
     passing("postgres-unit-after-delete")
 

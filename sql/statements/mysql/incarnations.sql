@@ -7,6 +7,6 @@ SELECT name, IS_USED_LOCK(name) AS connection FROM onlyonce_sessions WHERE numbe
 -- has the session.
 INSERT INTO onlyonce_sessions (name, number, epoch) VALUES (%(name)s, %(number)s, %(epoch)s)
 
--- remove_session --
--- A session that has ended.
-DELETE FROM onlyonce_sessions WHERE name = :name
+-- remove_sessions --
+-- Sessions that have ended. By their names: a condition on the epoch would wait for a session that is being added.
+DELETE FROM onlyonce_sessions WHERE name IN :names

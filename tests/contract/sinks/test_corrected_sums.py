@@ -94,6 +94,27 @@ def test_a_correction_adds_the_difference_and_a_second_one_nothing(log: Log, dri
     assert there(log) == sums([(1, "a", 6), (1, "d", 3), (2, "a", 1)])
 
 
+@pytest.mark.parametrize("kind", ["double precision", "real"])
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), 1e17, -1e17])
+def test_float_that_is_corrected_leaves_no_trace_in_the_sum(log: Log, driver: Driver, wrong: float, kind: str) -> None:
+    """NaN and infinity are in no sum of finite numbers, and a large number has taken the small ones' digits.
+
+    A null key is one key. A row that was not corrected stays, also with what another writer has added.
+    """
+    for table in ("shop", "shop_by_window"):
+        log.rows(f"ALTER TABLE results.{table} ALTER cents TYPE {kind}")
+    for shop in ("a", None):
+        add(log, driver, 0 if shop else 1, [(0, shop, 0.1), (1, shop, wrong), (1, "b", 2.0), (2, shop, 0.5)])  # type: ignore[list-item]
+    log.rows("UPDATE results.shop SET cents = cents + 100 WHERE shop = 'b'")
+
+    correct(log, driver, 2, [(1, "a", 5.0), (1, None, 7.0), (1, "b", 4.0)], 1, 2)  # type: ignore[list-item]
+
+    found = dict(log.rows("SELECT shop, cents FROM results.shop"))
+    assert found == pytest.approx({"a": 5.6, None: 7.6, "b": 104.0})
+    correct(log, driver, 3, [], 0, 3)
+    assert dict(log.rows("SELECT shop, cents FROM results.shop")) == pytest.approx({"a": 0, None: 0, "b": 100.0})
+
+
 @pytest.mark.parametrize("point", ["postgres-unit-after-delete", "postgres-unit-after-rows"])
 def test_a_correction_that_is_killed_has_changed_nothing(
     log: Log, driver: Driver, point: str, monkeypatch: pytest.MonkeyPatch

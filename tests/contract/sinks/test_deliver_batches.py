@@ -210,3 +210,21 @@ def test_two_statements_for_a_wave_of_requests(box: Outbox, monkeypatch: pytest.
 
     assert waves == [40, 40, 20]
     assert endpoint.ids() == ids(sales(100))
+
+
+def test_row_behind_a_waiting_row_of_its_key_is_not_due(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second row is due, and waits for the first. The deliverer sleeps until the first is due."""
+    box.put(sales(2, shops=1))
+    asked: list[float | None] = []
+    next_due = OutboxRows.next_due
+
+    def counted(log: Any, *given: Any, **named: Any) -> float | None:
+        asked.append(next_due(log, *given, **named))
+        return asked[-1]
+
+    monkeypatch.setattr(OutboxRows, "next_due", counted)
+    with EventsEndpoint(lambda *_: Reply(500, effect=False)) as endpoint:
+        box.deliver(hook(endpoint, batch=2, attempts=3, pause=timedelta(milliseconds=200)))
+
+    assert box.states() == Counter({("dead",): 2})
+    assert len(asked) <= 6, asked

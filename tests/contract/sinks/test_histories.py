@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import TimestampType
+from pyspark.sql.types import StringType, TimestampType
 
 from onlyonce.api.pipeline import Output, Postgres
 from onlyonce.core.errors import InvariantBroken, Refused
@@ -140,3 +140,15 @@ def test_what_has_no_place_in_a_history_is_refused_and_changes_nothing(log: Log)
         Table(log, SINK)
     with pytest.raises(Refused, match="'valid_to' is found by the platform"):
         Table(log, SINK, KINDS | {"valid_from": TimestampType(), "valid_to": TimestampType()})
+
+
+def test_history_of_keys_and_positions_alone_is_written_again_over_itself(log: Log) -> None:
+    """`sequence_by` names valid_from, and no other column is left to replace."""
+    sink = Postgres(table="results.customers", write="history", keys="key", sequence_by="valid_from")
+    table = Table(log, sink, {"key": StringType(), "valid_from": TimestampType()})
+    schema = pa.schema([("key", pa.string()), ("valid_from", pa.timestamp("us", "UTC"))])
+    first, second = ({"key": "a", "valid_from": at(position)} for position in (1, 2))
+    table.write(0, [first], schema)
+    table.write(1, [first, second], schema)
+    found = log.rows("SELECT key, valid_from, valid_to, is_current FROM results.customers ORDER BY valid_from")
+    assert found == [("a", at(1), at(2), False), ("a", at(2), None, True)]

@@ -375,3 +375,19 @@ def test_a_driver_that_was_overtaken_writes_nothing(there: There) -> None:
         there.write("n", [1])
 
     assert there.rows("SELECT * FROM kept") == there.rows("SELECT * FROM onlyonce_units") == []
+
+
+def test_ended_sessions_are_forgotten_by_one_statement(there: There) -> None:
+    """Each task has had a session: a new driver asks the same, however many have ended."""
+    asked = []
+    for ended in (0, 1, 50):
+        names = ", ".join(f"(uuid(), {there.driver.number}, {there.driver.epoch})" for _ in range(ended))
+        if names:
+            there.rows(f"INSERT INTO onlyonce_sessions (name, number, epoch) VALUES {names}")
+        there.driver = there.log.restart(there.driver)
+        before = int(there.rows("SHOW GLOBAL STATUS LIKE 'Questions'")[0][1])
+        units.adopt_authority(there.log.database, there.driver, VARIABLE)
+        asked.append(int(there.rows("SHOW GLOBAL STATUS LIKE 'Questions'")[0][1]) - before)
+
+    assert asked[1] == asked[2]
+    assert there.rows("SELECT * FROM onlyonce_sessions") == []

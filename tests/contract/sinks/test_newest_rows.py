@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
+import psycopg2
+import psycopg2.extensions
 import pyarrow as pa
 import pytest
+from psycopg2 import sql
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from onlyonce.api.pipeline import Output, Postgres
@@ -199,3 +202,43 @@ def test_rows_of_which_none_is_the_newest_are_refused_and_change_nothing(
     with pytest.raises(error, match=said):
         table.write(1, rows)
     assert (table.rows(), table.deleted()) == ({("a", 0, 1)}, set())
+
+
+class Planned(psycopg2.extensions.cursor):
+    """A cursor that notes how many rows its statements visit."""
+
+    visited = 0
+
+    def execute(self, statement: Any, values: Any = None) -> None:
+        """Plan and run the statement first, then run it for its answer."""
+        super().execute(sql.SQL("EXPLAIN (ANALYZE, FORMAT JSON) {}").format(statement), values)
+        [[[told]]] = self.fetchall()
+        self.visited += _rows_of(told["Plan"])
+        super().execute(statement, values)
+
+
+def _rows_of(plan: dict[str, Any]) -> int:
+    seen = sum(value for name, value in plan.items() if name == "Actual Rows" or name.startswith("Rows Removed"))
+    return int(seen * plan["Actual Loops"]) + sum(map(_rows_of, plan.get("Plans", [])))
+
+
+@pytest.mark.parametrize("region", ["'north'", "NULL", "nullif(mod(n, 2), 0)::text"], ids=["keys", "null keys", "both"])
+def test_dropped_rows_are_counted_without_comparing_all_pairs(log: Log, region: str) -> None:
+    """Of 1,000 arriving rows 998 are in the table, one has the key of an older row, and one has a new key."""
+    rows = f"SELECT {region} AS region, n::text AS shop, 5 AS position FROM generate_series(%s, %s) AS n"
+    changed = "SET position = 6 WHERE shop = '7'"
+    types = pa.schema([("region", pa.string()), ("shop", pa.string()), ("position", pa.int32())])
+    with closing(psycopg2.connect(log.url.replace("+psycopg2", ""))) as session:
+        with session.cursor() as cursor:
+            cursor.execute(f"CREATE TABLE stock AS {rows}", (1, 20_000))
+            cursor.execute("CREATE UNIQUE INDEX ON stock (region, shop) NULLS NOT DISTINCT")
+            cursor.execute("ANALYZE stock")
+            cursor.execute(f"CREATE TEMP TABLE arriving AS {rows}", (1, 999))
+            cursor.execute(f"UPDATE arriving {changed}")
+            cursor.execute("INSERT INTO arriving SELECT region, 'new', 5 FROM arriving WHERE shop = '8'")
+        with session.cursor(cursor_factory=Planned) as planned:
+            unwritten = postgres_rows.unwritten_keys(
+                planned, sql.Identifier("stock"), ("region", "shop"), ("position",), None, types
+            )
+    assert unwritten == 2
+    assert planned.visited < 10 * 21_000

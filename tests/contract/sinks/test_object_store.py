@@ -21,7 +21,7 @@ from onlyonce.core.errors import InvariantBroken
 from onlyonce.database.statements import make_home
 from onlyonce.failpoints import FailPoint
 from onlyonce.local.processes import wait_until
-from onlyonce.sinks.files import finalize, sweep
+from onlyonce.sinks.files import file_stores, finalize, sweep
 from onlyonce.sinks.files.file_stores import _open, store_of
 from tests.contract.conftest import Log
 from tests.contract.shards import Shards, sales, wanted
@@ -143,6 +143,25 @@ def test_what_is_missing_or_was_changed_is_an_error(shop: Shards) -> None:
     with pytest.raises(InvariantBroken, match="its content differs"):
         finalize.main([])
     assert system.open_input_stream(f"{root}/_manifests/{manifest}").read() == b"{}"
+
+
+@pytest.mark.parametrize("shop", ["variables"], indirect=True)
+def test_manifest_of_another_writer_at_the_same_time_stays(shop: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written between the look for a manifest and the PUT."""
+    shop.batch(0, sales(5))
+    system, root = store(shop)
+    names: list[str] = []
+
+    def write(url: str, manifest: str, *given: Any, **options: Any) -> None:
+        names.append(f"{root}/{file_stores.MANIFESTS}/{manifest}")
+        put(system, names[-1], b"{}")
+        written(url, manifest, *given, **options)
+
+    written = file_stores._put
+    monkeypatch.setattr(file_stores, "_put", write)
+    with pytest.raises(InvariantBroken, match="its content differs"):
+        finalize.main([])
+    assert [system.open_input_stream(name).read() for name in names] == [b"{}"]
 
 
 def test_a_half_written_manifest_is_written_again(shop: Shards) -> None:

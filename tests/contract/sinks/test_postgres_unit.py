@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest import mock
 
@@ -15,8 +15,9 @@ import pytest
 
 from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core.errors import InvariantBroken, Refused, Superseded
+from onlyonce.database.connect import transaction
 from onlyonce.local.processes import wait_until
-from onlyonce.sinks.postgres.postgres_unit import _Csv, write_unit
+from onlyonce.sinks.postgres.postgres_unit import _Csv, put_rows, write_unit
 from onlyonce.testing.suite import Context, hashed
 from tests.contract.conftest import Log
 from tests.contract.task import Task, shop_rows
@@ -119,6 +120,24 @@ def test_a_null_key_is_one_key(log: Log, driver: Driver, write: str) -> None:
         replace(task, batch=number).run(batch)
 
     assert task.table() == Counter([(None, 3), ("a", 10)] if write == "upsert" else [(None, 6), ("a", 30)])
+
+
+@pytest.mark.parametrize("way", ["replace", "replace open", "sums"])
+def test_percent_sign_in_a_name_is_not_a_placeholder(log: Log, driver: Driver, way: str) -> None:
+    """The rows of the windows are replaced in a table with such a name."""
+    columns = "window_start timestamptz, window_end timestamptz, shop text, cents bigint, UNIQUE (shop)"
+    task = Task(log, driver, log.database, way.replace("sums", "replace"), ("shop",), columns=columns)
+    work = replace(task.work(), table="50%s %off", by_window=way == "sums", windows=("2026-01-01", "2026-01-02"))
+    for table in (work.table, f"{work.table}_by_window"):
+        log.rows(f'CREATE TABLE results."{table}" (LIKE results.shop INCLUDING INDEXES)')
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    for cents in (1, 2):
+        row = {"window_start": start, "window_end": start + timedelta(days=3), "shop": "a", "cents": cents}
+        rows = iter([pa.RecordBatch.from_pylist([row])])
+        with transaction(log.database) as connection:
+            put_rows(connection, work, rows)
+
+    assert log.rows('SELECT shop, cents FROM results."50%s %off"') == [("a", 2)]
 
 
 @pytest.mark.parametrize("write", ["append", "upsert", "increment"])

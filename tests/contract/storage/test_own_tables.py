@@ -130,6 +130,16 @@ def test_a_largest_string_is_never_below_the_value(tmp_path: Path, value: str, l
     assert [bound >= value for bound in found.values()] == [True] * largest
 
 
+def test_string_that_is_not_utf8_has_no_statistics(tmp_path: Path) -> None:
+    """A file of staged rows with such a string is committed; the sink refuses its row later, by name."""
+    strings = pa.array([b"a", b"\xff"]).view(pa.string())
+    parquet.write_table(pa.table({"s": strings, "n": [1, 2]}), tmp_path / "file")
+
+    found = statistics.of(parquet.read_metadata(tmp_path / "file"), [("s",), ("n",)])
+
+    assert (found["minValues"], found["maxValues"], found["nullCount"]) == ({"n": 1}, {"n": 2}, {"s": 0, "n": 0})
+
+
 def test_the_last_moment_that_there_is_can_be_committed(table: Path) -> None:
     """It can't be rounded up; a record of it is no reason for a run to stop."""
     own_tables.append_rows([[row(1) | {"at": datetime.max.replace(tzinfo=UTC)}]], table, commit(1), {"kind": "a"})

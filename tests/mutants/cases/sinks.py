@@ -125,6 +125,22 @@ MUTANTS = (
         tests=("tests/unit/sinks/test_held_values.py::test_a_limit_is_looked_for_inside_columns",),
     ),
     Mutant(
+        "sum-keeps-nan",
+        "a corrected sum is not computed again after NaN was removed from it",
+        "onlyonce/sinks/postgres/postgres_rows.py",
+        Never("write_sums", "windows is not None and floats"),
+        tests=(
+            "tests/contract/sinks/test_corrected_sums.py::test_float_that_is_corrected_leaves_no_trace_in_the_sum[nan-real]",
+        ),
+    ),
+    Mutant(
+        "strings-in-memory-unchecked",
+        "a string that is not UTF-8 is written if the driver writes its batch",
+        "onlyonce/sinks/base/held_values.py",
+        Never("any_outside", "_is_damaged(rows)"),
+        tests=("tests/unit/sinks/test_held_values.py::test_strings_in_memory_that_are_not_utf8_are_found[False]",),
+    ),
+    Mutant(
         "outputs-3-later-is-this",
         "a later transaction counts as evidence of an earlier commit that no history has",
         "onlyonce/tables/commit.py",

@@ -192,6 +192,13 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "deliverer-does-not-sleep",
+        "a row that is due counts although an earlier row of its key is due later, so the deliverer asks without a pause",
+        "sql/statements/outbox.sql",
+        ReplaceSql("next_due", "NOT (:ordered AND", "NOT (false AND :ordered AND"),
+        tests=("tests/contract/sinks/test_deliver_batches.py::test_row_behind_a_waiting_row_of_its_key_is_not_due",),
+    ),
+    Mutant(
         "payload-by-rows",
         "a deliverer reads as many rows as it may, whatever they weigh",
         "sql/statements/outbox.sql",

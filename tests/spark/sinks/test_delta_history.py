@@ -4,6 +4,7 @@ or is killed."""
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -97,6 +98,17 @@ def test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_d
         ("a", 9, 30, 9, None, True),
         ("b", 2, 5, 2, None, True),
     }
+
+
+def test_version_that_comes_again_keeps_columns_that_the_batch_lacks(shared: Log, spark: Any) -> None:  # noqa: F811
+    """As in an upsert. A new version has nulls there."""
+    table = opened(shared, spark)
+    first, second = Change(1, "a", "c", 10), Change(2, "a", "u", 20)
+    table.write(f"{SCHEMA}, note string", (*row(first), "first"), (*row(Change(1, "b", "c", 5)), "other"))
+    table.write(SCHEMA, row(replace(first, value=11)), row(second))
+    assert versions(table) == {("a", 1, 11, 1, 2, False), ("a", 2, 20, 2, None, True), ("b", 1, 5, 1, None, True)}
+    notes = {(one["id"], int(one["position"])): one["note"] for one in table.rows()}
+    assert notes == {("a", 1): "first", ("a", 2): None, ("b", 1): "other"}
 
 
 @pytest.mark.parametrize("first", source.TIED, ids=lambda change: change.op)

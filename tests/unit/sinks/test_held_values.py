@@ -45,14 +45,22 @@ def test_times_inside_columns_of_rows_in_memory_are_checked(kind: pa.DataType, n
         assert not held_values.any_outside(pa.table({"a": whole.slice(3)}), {})
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_strings_in_memory_that_are_not_utf8_are_found(nested: bool) -> None:
+    """Each by itself, although two of them may be valid when joined."""
+    for first, second, outside in ((b"\xc3\xa9", b"", False), (b"\xc3", b"\xa9", True), (None, b"\xff", True)):
+        strings = pa.array([b"a", first, second]).view(pa.string())
+        column = pa.StructArray.from_arrays([pa.array([1, 2, 3]), strings], ["n", "s"]) if nested else strings
+        assert held_values.any_outside(pa.table({"a": column}), {}) is outside
+
+
 def test_a_limit_is_looked_for_inside_columns() -> None:
     """A NaN inside a nested value is a string in MySQL, so only plain floats are limited there."""
     inner = T.StructType([T.StructField("at", T.ArrayType(T.MapType(T.StringType(), T.DateType())))])
     floats = T.ArrayType(T.DoubleType())
 
-    assert [
-        held_values._has(inner, limit) for limit in (held_values.YEARS, held_values.NUL, held_values.NOT_FINITE)
-    ] == [True, True, False]
+    limits = (held_values.YEARS, held_values.UTF8, held_values.NUL, held_values.NOT_FINITE)
+    assert [held_values._has(inner, limit) for limit in limits] == [True, True, True, False]
     assert [held_values._has(kind, held_values.NOT_FINITE) for kind in (T.DoubleType(), floats)] == [True, False]
     assert not held_values._has(floats, held_values.YEARS)
 
