@@ -477,6 +477,7 @@ def _write_span(
     for step, mine in results.rows_of_steps(context, query, batch, steps, made.rows, held, of_output):
         lengths = step.writer.lengths()
         found = results.measured(mine, step.output.sink, lengths)
+        results.refuse_without_window(step.output, found.windows)
         with held_values.named(step.output, found.rows, lengths, outside=found.outside):
             if todo[step.output.name] in ("replace", "correct"):
                 step.writer.replace(batch, found.rows, found.content, made.span)

@@ -15,6 +15,14 @@ UNREPEATABLE = "tests/spark/outputs/test_unrepeatable.py::"
 
 MUTANTS = (
     Mutant(
+        "row-without-a-window-written",
+        "rows without a window are written, and the batch can never end",
+        "onlyonce/outputs/results.py",
+        Never("refuse_without_window", "rows is not None"),
+        tests=("tests/spark/outputs/test_at_close.py::test_rows_without_a_window_are_refused_before_any_is_written",),
+        spark=True,
+    ),
+    Mutant(
         "no-line-in-a-thread-of-its-own",
         "a query's thread has no active session, so Spark's errors name no line of the function",
         "onlyonce/outputs/function.py",
