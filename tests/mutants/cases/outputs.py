@@ -223,6 +223,15 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "begun-late-backfill-replaced",
+        "a killed backfill of late records is replaced by one of earlier windows, which may fail each time",
+        "onlyonce/outputs/events.py",
+        Replace("late_windows_of_stream", "one.start < span.stop and span.start < one.stop", "False"),
+        tests=(
+            "tests/contract/commitlog/test_backfills.py::test_a_begun_backfill_of_late_records_comes_before_the_other_windows",
+        ),
+    ),
+    Mutant(
         "outputs-2-staged-by-another-function",
         "a changed function's batch is written with the rows that the old function has staged",
         "onlyonce/outputs/results.py",
