@@ -223,6 +223,16 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "merged-sessions-see-another-lookup",
+        "a backfill merges sessions that saw different versions of a lookup, and computes them with one of these",
+        "onlyonce/outputs/backfill_windows.py",
+        Never("backfill", 'lookups == "then"'),
+        tests=(
+            "tests/spark/outputs/test_lookups.py::test_a_backfill_refuses_sessions_that_merge_and_saw_different_lookups",
+        ),
+        spark=True,
+    ),
+    Mutant(
         "begun-late-backfill-replaced",
         "a killed backfill of late records is replaced by one of earlier windows, which may fail each time",
         "onlyonce/outputs/events.py",
