@@ -322,7 +322,7 @@ class DeltaSource(DeclaredSource):
 
     def check(self, pipeline: str, record_id: tuple[str, ...], columns: list[str]) -> None:
         """Raise Refused for columns (in DDL) that only the feed has, and for an id that two changes would share."""
-        types = {name: kind for name, kind in ddl.types(", ".join(columns)).items() if name in CHANGE_COLUMNS}
+        types = {name: kind for name, kind in ddl.plain_types(columns).items() if name in CHANGE_COLUMNS}
         if not self.changes and types:
             raise Refused(
                 f"pipeline {pipeline}: {next(iter(types))} is a column of the change data feed",
@@ -531,7 +531,7 @@ class PubSub(DeclaredSource):
 
     def check(self, pipeline: str, record_id: tuple[str, ...], columns: list[str]) -> None:
         """Raise Refused unless the pipeline's record id is the message's."""
-        typed = {part.split()[0].strip("`"): part.split()[1].lower() for part in columns}
+        typed = ddl.plain_types(columns)
         if record_id != (self.id_column,) or typed[self.id_column] != "string":
             raise Refused(
                 f"pipeline {pipeline}: the record id of its messages is {self.id_column!r}, as PubSub declares it",
@@ -577,7 +577,7 @@ def _check_csv_options(source: Files | Growing) -> None:
 
 
 def _refuse_nested_csv(format: str, pipeline: str, columns: list[str]) -> None:
-    nested = [column.strip() for column in columns if "<" in column]
+    nested = [column.strip() for column in columns if {*ddl.plain_types([column]).values()} & {"struct", *ddl.PARTS}]
     if nested and format == "csv":
         raise Refused(f"pipeline {pipeline}: CSV has no nested columns: {nested[0]}", hint="declare it as a string")
 
