@@ -65,8 +65,8 @@ class Growing(DeclaredSource):
     place before the end of what was read, it is `invalid` as a file, and nothing more of it is read. Names that end in
     .gz, .bz2 or .zst are left alone, unless `compressed`.
 
-    inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone.
-                        Files that a rotation moves into an object store are read there by Files, as a second source
+    inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot or an underscore are
+                        left alone. Files that a rotation moves into an object store are read there by Files, as a second source
                         (docs/how-to/object-store.md)
     max_files_a_batch   how many files one batch reads from at most
     max_bytes_a_batch   how many bytes one batch reads at most, up to the end of a record
@@ -368,12 +368,11 @@ class Files(DeclaredSource):
     Names that end in .gz, .bz2 or .zst are compressed files. A file that is cut short or damaged is `invalid` as a
     file: nothing of it is read.
 
-    inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone. Or a
-                        prefix of an object store, s3://bucket/prefix: the objects directly below it
-                        (docs/how-to/object-store.md)
-    recursive           read the files in folders below the inbox too (dt=2026-03-01/part-0.jsonl), at any depth. Names
-                        that begin with a dot or an underscore are left alone. False: such a folder is skipped, and each
-                        run and the doctor report it
+    inbox               the folder; by default <home>/inbox/<pipeline>. Names of files and folders that begin with a dot
+                        or an underscore are left alone. Or a prefix of an object store, s3://bucket/prefix: the objects
+                        directly below it (docs/how-to/object-store.md)
+    recursive           read the files in folders below the inbox too (dt=2026-03-01/part-0.jsonl), at any depth.
+                        False: such a folder is skipped, and each run and the doctor report it
     max_files_a_batch   how many files one batch takes at most; with their sorted names it determines the batches
     format              'json': an object on each line. 'csv': the declared columns in order, with the delimiter between
                         them; a string with a delimiter, quote or line feed in double quotes, a quote doubled; nothing
@@ -387,8 +386,9 @@ class Files(DeclaredSource):
                         `invalid` as a file
     header              csv: the first line of each file has the names of the declared columns; a file with other names
                         there is `invalid` as a file
-    start               'earliest': all files. 'latest', or a time with its zone: a file that existed at the first run,
-                        or was last changed before that time, is not read. Decided once, by the first run
+    start               'earliest': all files. 'latest': files that exist at the first run are not read. A time with its
+                        zone: of the files that exist at the first run, those that were last changed before that time
+                        are not read. Later files are always read. Decided once, by the first run
     max_record_bytes    a larger record is `invalid`, with its place, its size and its beginning. csv: an open quote is
                         closed within it
     links               whether a symbolic link is followed. Then everyone who may write to the inbox can have any file
