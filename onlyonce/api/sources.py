@@ -66,8 +66,8 @@ class Growing(DeclaredSource):
     .gz, .bz2 or .zst are left alone, unless `compressed`.
 
     inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot or an underscore are
-                        left alone. Files that a rotation moves into an object store are read there by Files, as a second source
-                        (docs/how-to/object-store.md)
+                        left alone. Files that a rotation moves into an object store are read there by Files, as a
+                        second source (docs/how-to/object-store.md)
     max_files_a_batch   how many files one batch reads from at most
     max_bytes_a_batch   how many bytes one batch reads at most, up to the end of a record
     format              'json': an object on each line. 'csv': the declared columns in order, as in Files
