@@ -386,7 +386,7 @@ def test_late_windows_are_due_as_a_list_of_waiting_records_says(log: Log, seed: 
     assert late_hours(log, rare) == [left]
 
 
-def test_a_begun_backfill_of_late_records_comes_before_the_other_windows(log: Log) -> None:
+def test_begun_late_backfill_comes_before_other_windows(log: Log) -> None:
     """The begin of another one replaces it; if that one then failed, the log would not know the begun one any more."""
     output = log.start("shop", "per_shop")
     late = [

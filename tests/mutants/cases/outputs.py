@@ -227,9 +227,7 @@ MUTANTS = (
         "a backfill merges sessions that saw different versions of a lookup, and computes them with one of these",
         "onlyonce/outputs/backfill_windows.py",
         Never("backfill", 'lookups == "then"'),
-        tests=(
-            "tests/spark/outputs/test_lookups.py::test_a_backfill_refuses_sessions_that_merge_and_saw_different_lookups",
-        ),
+        tests=("tests/spark/outputs/test_lookups.py::test_merging_sessions_that_saw_other_lookups_are_refused",),
         spark=True,
     ),
     Mutant(
@@ -237,9 +235,7 @@ MUTANTS = (
         "a killed backfill of late records is replaced by one of earlier windows, which may fail each time",
         "onlyonce/outputs/events.py",
         Replace("late_windows_of_stream", "one.start < span.stop and span.start < one.stop", "False"),
-        tests=(
-            "tests/contract/commitlog/test_backfills.py::test_a_begun_backfill_of_late_records_comes_before_the_other_windows",
-        ),
+        tests=("tests/contract/commitlog/test_backfills.py::test_begun_late_backfill_comes_before_other_windows",),
     ),
     Mutant(
         "outputs-2-staged-by-another-function",

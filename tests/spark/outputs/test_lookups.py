@@ -256,7 +256,7 @@ def test_a_backfill_sees_what_each_window_saw_or_the_newest(
     assert list(asked["lookups"]) == ["then", "now", "then", "now"]
 
 
-def test_a_backfill_refuses_sessions_that_merge_and_saw_different_lookups(
+def test_merging_sessions_that_saw_other_lookups_are_refused(
     new_platform: Callable[..., Platform], spark: object
 ) -> None:
     """Only the second session is in the interval. A late record merges it with the first one."""
