@@ -218,13 +218,13 @@ def known_failure(error: BaseException) -> errors.OnlyonceError | None:
     for mark, of_kind, what, hint in _KNOWN:
         if mark in text:
             return of_kind(what, data=NOTHING_HALF_DONE, hint=hint)
-    if any(mark in text for mark in NO_PATH):
-        return _no_path(text)
-    return _full(text) if NO_SPACE in text else _damaged(text) or _file_missing(text)
+    return _full(text) if NO_SPACE in text else _no_path(text) or _damaged(text) or _file_missing(text)
 
 
-def _no_path(text: str) -> errors.Retryable:
+def _no_path(text: str) -> errors.Retryable | None:
     """Return the error for a missing file or folder. Spark does not say who reads it, and a function may read any."""
+    if not any(mark in text for mark in NO_PATH):
+        return None
     named = _PATH.search(text)
     return errors.Retryable(
         f"a file or folder was missing while it was read{f': {named[1]}' if named else ''}",
