@@ -209,7 +209,8 @@ in a hundred years."""
 class Query:
     """A query that this driver may run: its incarnation, checkpoint folder, and database under its name.
 
-    `copy`: the copy that Spark works on instead of that folder.
+    copy      the copy that Spark works on instead of that folder
+    running   the streaming queries of the run, by incarnation: this one too while it runs
     """
 
     driver: Driver
@@ -219,6 +220,7 @@ class Query:
     between_batches: Callable[[], None] = lambda: None
     trigger: Mapping[str, Any] = field(default_factory=lambda: WHAT_IS_THERE)
     copy: WorkingCopy | None = None
+    running: dict[str, StreamingQuery] = field(default_factory=dict)
 
     @property
     def written(self) -> Location:
@@ -294,6 +296,13 @@ class _Started:
             "checkpointLocation", self._query.copy.url if self._query.copy else str(self._query.folder)
         ).trigger(**self._query.trigger)
         self._running = running = writer.foreachBatch(self._batch).start()
+        self._query.running[self._query.incarnation] = running
+        try:
+            return self._to_end(running)
+        finally:
+            del self._query.running[self._query.incarnation]
+
+    def _to_end(self, running: StreamingQuery) -> Exception | None:
         told: Exception | None = None
         try:
             while not running.awaitTermination(LOOK_SECONDS):
@@ -403,6 +412,8 @@ class RunContext:
     looked_at         when the driver last began to poll for new input
     refused           output with a query of its own -> why its table can't take its rows
     skipped           the folders below an inbox that its listings have skipped
+    running           its streaming queries that run now, by incarnation. Spark lists those of one session only, and a
+                      query on a working copy has a session of its own
     """
 
     spark: SparkSession
@@ -420,6 +431,7 @@ class RunContext:
     looked_at: datetime | None = None
     refused: Mapping[str, OnlyonceError] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
+    running: dict[str, StreamingQuery] = field(default_factory=dict)
     _open: dict[str, Query] = field(default_factory=dict)
     _clock: DriverClock | None = None
     _appended: Own | None = None
@@ -521,6 +533,7 @@ class RunContext:
             incarnation.start_from or {},
             self.between_batches,
             self.trigger,
+            running=self.running,
         )
         return self._open[name]
 

@@ -1,7 +1,10 @@
-"""Read and change the process's environment. No other module of the package does. Standard library only.
+"""Read and change the process's environment. Standard library only.
 
 `onlyonce.settings` reads the platform's own settings. This module is for other variables. A declaration names some for
 its secrets. Spark, Airflow and emulators have their own. A process that we start inherits its environment.
+
+A variable that is empty counts as one that is not set. Three other modules use `os.environ` by themselves: fail-points,
+which import nothing; the suite that arms them; and the check that runs before there is an environment of Python.
 """
 
 from __future__ import annotations
@@ -39,8 +42,9 @@ def inherited() -> dict[str, str]:
 
 
 def set_missing(name: str, value: str) -> None:
-    """Set a variable for this process and its children, if it is not set."""
-    os.environ.setdefault(name, value)
+    """Set a variable for this process and its children, if it is not set or empty."""
+    if variable(name) is None:
+        os.environ[name] = value
 
 
 def remove(name: str) -> None:

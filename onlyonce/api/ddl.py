@@ -7,7 +7,7 @@ here, such as `decimal(50,2)`; the check before a run asks Spark itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from onlyonce.core.errors import Refused
 from onlyonce.core.near_names import did_you_mean, near
@@ -134,6 +134,18 @@ def _check_closed(column: str, kind: str) -> None:
 def types(schema: str) -> dict[str, str]:
     """Return the type of each column, as Spark writes it, in order."""
     return dict(_typed(part) for part in split(schema))
+
+
+def plain_types(parts: Iterable[str]) -> dict[str, str]:
+    """Return the name of each column's type, as Spark writes it: without its length, its parts and a comment.
+
+    `parts` are the definitions of the columns. A nested type is `array`, `map` or `struct`.
+    """
+    found = {}
+    for name, kind in map(named, parts):
+        word = (_TYPE.fullmatch(kind) or [kind, kind])[1].lower()
+        found[name] = SAME_TYPE.get(word, word)
+    return found
 
 
 def _typed(part: str) -> tuple[str, str]:

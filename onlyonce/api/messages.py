@@ -11,6 +11,7 @@ from dataclasses import field
 from datetime import datetime
 from typing import ClassVar, Literal
 
+from onlyonce.api import ddl
 from onlyonce.api.declaration import NONE, Several, check_one_of, declaration
 from onlyonce.api.declared_source import DeclaredSource
 from onlyonce.core import records
@@ -399,7 +400,7 @@ class Kafka(DeclaredSource):
 
         Any column may be the record id.
         """
-        typed = {part.split()[0].strip("`"): part.split()[1].lower() for part in columns}
+        typed = ddl.plain_types(columns)
         texts = (*(self.key_columns if isinstance(self.key, str) else ()), *self.headers)
         for name in texts:
             if typed.get(name) != "string":
@@ -411,7 +412,7 @@ class Kafka(DeclaredSource):
         if isinstance(self.value, Debezium):
             check_columns(pipeline, self.value, typed)
         for part, name in self.schema_ids.items():
-            if typed.get(name) not in ("int", "integer"):
+            if typed.get(name) != "int":
                 raise Refused(
                     f"pipeline {pipeline}: {name!r} gets the id of the {part}'s schema, and is not a declared "
                     "column of type int",

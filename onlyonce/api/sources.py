@@ -65,9 +65,9 @@ class Growing(DeclaredSource):
     place before the end of what was read, it is `invalid` as a file, and nothing more of it is read. Names that end in
     .gz, .bz2 or .zst are left alone, unless `compressed`.
 
-    inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone.
-                        Files that a rotation moves into an object store are read there by Files, as a second source
-                        (docs/how-to/object-store.md)
+    inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot or an underscore are
+                        left alone. Files that a rotation moves into an object store are read there by Files, as a
+                        second source (docs/how-to/object-store.md)
     max_files_a_batch   how many files one batch reads from at most
     max_bytes_a_batch   how many bytes one batch reads at most, up to the end of a record
     format              'json': an object on each line. 'csv': the declared columns in order, as in Files
@@ -322,7 +322,7 @@ class DeltaSource(DeclaredSource):
 
     def check(self, pipeline: str, record_id: tuple[str, ...], columns: list[str]) -> None:
         """Raise Refused for columns (in DDL) that only the feed has, and for an id that two changes would share."""
-        types = {name: kind for name, kind in ddl.types(", ".join(columns)).items() if name in CHANGE_COLUMNS}
+        types = {name: kind for name, kind in ddl.plain_types(columns).items() if name in CHANGE_COLUMNS}
         if not self.changes and types:
             raise Refused(
                 f"pipeline {pipeline}: {next(iter(types))} is a column of the change data feed",
@@ -368,12 +368,11 @@ class Files(DeclaredSource):
     Names that end in .gz, .bz2 or .zst are compressed files. A file that is cut short or damaged is `invalid` as a
     file: nothing of it is read.
 
-    inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone. Or a
-                        prefix of an object store, s3://bucket/prefix: the objects directly below it
-                        (docs/how-to/object-store.md)
-    recursive           read the files in folders below the inbox too (dt=2026-03-01/part-0.jsonl), at any depth. Names
-                        that begin with a dot or an underscore are left alone. False: such a folder is skipped, and each
-                        run and the doctor report it
+    inbox               the folder; by default <home>/inbox/<pipeline>. Names of files and folders that begin with a dot
+                        or an underscore are left alone. Or a prefix of an object store, s3://bucket/prefix: the objects
+                        directly below it (docs/how-to/object-store.md)
+    recursive           read the files in folders below the inbox too (dt=2026-03-01/part-0.jsonl), at any depth.
+                        False: such a folder is skipped, and each run and the doctor report it
     max_files_a_batch   how many files one batch takes at most; with their sorted names it determines the batches
     format              'json': an object on each line. 'csv': the declared columns in order, with the delimiter between
                         them; a string with a delimiter, quote or line feed in double quotes, a quote doubled; nothing
@@ -387,8 +386,9 @@ class Files(DeclaredSource):
                         `invalid` as a file
     header              csv: the first line of each file has the names of the declared columns; a file with other names
                         there is `invalid` as a file
-    start               'earliest': all files. 'latest', or a time with its zone: a file that existed at the first run,
-                        or was last changed before that time, is not read. Decided once, by the first run
+    start               'earliest': all files. 'latest': files that exist at the first run are not read. A time with its
+                        zone: of the files that exist at the first run, those that were last changed before that time
+                        are not read. Later files are always read. Decided once, by the first run
     max_record_bytes    a larger record is `invalid`, with its place, its size and its beginning. csv: an open quote is
                         closed within it
     links               whether a symbolic link is followed. Then everyone who may write to the inbox can have any file
@@ -532,7 +532,7 @@ class PubSub(DeclaredSource):
 
     def check(self, pipeline: str, record_id: tuple[str, ...], columns: list[str]) -> None:
         """Raise Refused unless the pipeline's record id is the message's."""
-        typed = {part.split()[0].strip("`"): part.split()[1].lower() for part in columns}
+        typed = ddl.plain_types(columns)
         if record_id != (self.id_column,) or typed[self.id_column] != "string":
             raise Refused(
                 f"pipeline {pipeline}: the record id of its messages is {self.id_column!r}, as PubSub declares it",
@@ -580,7 +580,7 @@ def _format_in_words(source: Files | Growing) -> str:
 
 
 def _refuse_nested_csv(format: str, pipeline: str, columns: list[str]) -> None:
-    nested = [column.strip() for column in columns if "<" in column]
+    nested = [column.strip() for column in columns if {*ddl.plain_types([column]).values()} & {"struct", *ddl.PARTS}]
     if nested and format == "csv":
         raise Refused(f"pipeline {pipeline}: CSV has no nested columns: {nested[0]}", hint="declare it as a string")
 

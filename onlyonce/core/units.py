@@ -7,6 +7,7 @@ committed content (`compare`): a replay may not have the same data.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import isclose, isfinite
@@ -61,7 +62,9 @@ class FloatSum:
             return False
         if not (isfinite(self.total) and isfinite(other.total)):  # more than a double holds
             return str(self.total) == str(other.total)
-        return abs(self.total - other.total) <= FLOAT_TOLERANCE * max(self.size, other.size)
+        # The absolute values may add up to more than a double holds.
+        size = min(max(self.size, other.size), sys.float_info.max)
+        return abs(self.total - other.total) <= FLOAT_TOLERANCE * size
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,9 @@ MORE_MEMORY = (
 )
 NOTHING_HALF_DONE = "nothing is half done"
 NO_SPACE = "No space left on device"
+NO_PATH = ("PATH_NOT_FOUND", "FAILED_READ_FILE.FILE_NOT_EXIST")
+_PATH = re.compile(r"(?:Path does not exist:|while reading file) (\S+?)\.?(?=\s|$)")
+"""The path in Spark's message about a file or folder that is missing."""
 _FILE = re.compile(r"(?<![\w:/])/[\w./@=+-]+")
 _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
     *(
@@ -66,18 +69,6 @@ _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
             "run the same command again; the epoch decides which driver continues",
         )
         for mark in OTHER_DRIVER
-    ),
-    (
-        "PATH_NOT_FOUND",
-        errors.Retryable,
-        "an input file vanished while its batch was read",
-        "run the same command again: the file becomes one invalid record, or is named if part of it is committed",
-    ),
-    (
-        "FAILED_READ_FILE.FILE_NOT_EXIST",
-        errors.Retryable,
-        "a file vanished while it was read",
-        "run the same command again: an input file becomes one invalid record, or is named if part of it is committed",
     ),
     *(
         (
@@ -227,7 +218,20 @@ def known_failure(error: BaseException) -> errors.OnlyonceError | None:
     for mark, of_kind, what, hint in _KNOWN:
         if mark in text:
             return of_kind(what, data=NOTHING_HALF_DONE, hint=hint)
-    return _full(text) if NO_SPACE in text else _damaged(text) or _file_missing(text)
+    return _full(text) if NO_SPACE in text else _no_path(text) or _damaged(text) or _file_missing(text)
+
+
+def _no_path(text: str) -> errors.Retryable | None:
+    """Return the error for a missing file or folder. Spark does not say who reads it, and a function may read any."""
+    if not any(mark in text for mark in NO_PATH):
+        return None
+    named = _PATH.search(text)
+    return errors.Retryable(
+        f"a file or folder was missing while it was read{f': {named[1]}' if named else ''}",
+        data=NOTHING_HALF_DONE,
+        hint="if a function of yours reads it, restore it or correct the function. Then run the same command again: a "
+        "missing input file becomes one invalid record, or is named if part of it is committed",
+    )
 
 
 def _full(text: str) -> errors.Retryable:

@@ -252,26 +252,30 @@ def watch(context: SparkContext) -> None:
 
 def _watch(context: SparkContext, patience: float) -> None:
     seen = Watched()
-    while _is_up(context):
+    while (java := _java_context(context)) is not None:
         try:
-            now = _look(context)
+            now = _look(context, java)
             was_given_up, seen = seen.given_up, seen.after(now, time.monotonic(), patience)
             if seen.given_up and now.jobs:
                 error = lost(now, patience)
                 if not was_given_up:
                     log.error("cluster lost", what=error.what, data=error.data, next=error.hint)
-                _cancel(context, f"{type(error).__module__}.{type(error).__name__}: {error}")
+                _cancel(java, f"{type(error).__module__}.{type(error).__name__}: {error}")
         except (Py4JError, OSError) as error:  # the JVM ends; `failures.jvm_lost` reports that
             log.debug("no look at the executors", problem=type(error).__name__)
         time.sleep(min(max(patience / 10, FEWEST_SECONDS), MOST_SECONDS))
 
 
-def _is_up(context: SparkContext) -> bool:
-    return SparkContext._active_spark_context is context and context._jsc is not None
+def _java_context(context: SparkContext) -> Any:
+    """Return the JVM's side of a context; None once the context has stopped.
+
+    The driver may stop the context at any time, and its `_jsc` is None from then on. So each check reads it once.
+    """
+    return context._jsc if SparkContext._active_spark_context is context else None
 
 
-def _look(context: SparkContext) -> ClusterState:
-    scala = context._jsc.sc()
+def _look(context: SparkContext, java: Any) -> ClusterState:
+    scala = java.sc()
     backend = scala.schedulerBackend()
     executors = backend.getExecutorIds().size()
     jobs = len(scala.statusTracker().getActiveJobIds())
@@ -294,7 +298,7 @@ def _is_registered(context: SparkContext, backend: Any) -> bool:
         return False
 
 
-def _cancel(context: SparkContext, reason: str) -> None:
-    scala = context._jsc.sc()
+def _cancel(java: Any, reason: str) -> None:
+    scala = java.sc()
     for job in scala.statusTracker().getActiveJobIds():
         scala.cancelJob(job, reason)

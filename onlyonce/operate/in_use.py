@@ -14,6 +14,7 @@ from math import ceil
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import structlog
 from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
@@ -28,6 +29,8 @@ from onlyonce.core.stored_names import BATCH_NO, OO_BATCH, OO_INCARNATION
 from onlyonce.database.connect import Database, Scope
 from onlyonce.sources import record_id
 from onlyonce.tables import checkpoint, opening, stores, table_files
+
+log = structlog.get_logger()
 
 
 def hours_under_way(database: Database, instance: str) -> float:
@@ -79,7 +82,7 @@ def _incarnations(database: Database, instance: str) -> list[tuple[LiveIncarnati
 # Staged rows (stable input) are read only by a replay of their batch, and a committed batch is not replayed. They stay
 # for one more day, for people who want to look at them. The table's log keeps its transaction numbers; the files are
 # removed after Delta's own week for old readers. If another writer is running on a table, the table is left for the
-# next time.
+# next time, with a warning.
 
 
 def remove(settled: list[Settled], *, at_once: bool = False) -> int:
@@ -106,9 +109,11 @@ def _remove(one: Settled, path: Location, *, at_once: bool) -> int:
     try:
         done = table.delete(f"{OO_INCARNATION} = '{incarnation}' AND {OO_BATCH} <= {one.upto}")
         table.vacuum(0 if at_once else None, dry_run=False, enforce_retention_duration=not at_once)
-    except DeltaError:
+    except DeltaError as error:
         if at_once:
             raise
+        # Mostly another writer's commit, and then the next gc removes them. The type of the error does not say it.
+        log.warning("staged rows were not removed, and stay until the next gc", table=str(path), problem=str(error))
         return 0
     return int(done["num_removed_files"])
 

@@ -210,6 +210,14 @@ def _refuse_many(context: RunContext, root: Output, span: Span, seen: list[Versi
     )
 
 
+def _refuse_merged(context: RunContext, root: Output, span: Span, made: Backfilled) -> None:
+    """Raise Refused if sessions that have merged past the span of a backfill saw other lookups than those in it."""
+    mine = made.parts.parts[-1].seen.versions
+    if mine and isinstance(root.window, Session):
+        seen = [versions for _, versions in _cut(made.span, _written(context, root, made.span), mine)]
+        _refuse_many(context, root, span, [mine, *(versions for versions in seen if versions != mine)])
+
+
 def _hint(context: RunContext, root: Output, span: Span) -> str:
     return (
         "windows that are made again with lookups as of then need it: bring that version of the table back; or make "
@@ -340,7 +348,7 @@ def backfill(
     wide = _widened(context, root, span)
     if wide != span:
         reach, wide = backfills.closed_reach(context.database, context.instance, root, wide)
-    parts = lookup_parts_of(context, root, span, lookups)
+    parts = lookup_parts_of(context, root, wide, lookups)
     hash = context.kept_declaration(root.name)
     back = retention.reach_back(root.window)
     request = Request(
@@ -356,6 +364,8 @@ def backfill(
         held.enter_context(culprit.searched(seeing, root, lambda: _kept(context, root, wide, reach)))
         made = _computed(context, root, asked, wide, reach, parts)
         if made.span != span:
+            if lookups == "then":
+                _refuse_merged(context, root, span, made)
             Backfills(query.database).widen(driver, request, number, made.span)
         if root.pane_column:
             last = Panes(query.database).last_panes(request.instance, root.name, made.span)
@@ -477,6 +487,7 @@ def _write_span(
     for step, mine in results.rows_of_steps(context, query, batch, steps, made.rows, held, of_output):
         lengths = step.writer.lengths()
         found = results.measured(mine, step.output.sink, lengths)
+        results.refuse_without_window(step.output, found.windows)
         with held_values.named(step.output, found.rows, lengths, outside=found.outside):
             if todo[step.output.name] in ("replace", "correct"):
                 step.writer.replace(batch, found.rows, found.content, made.span)

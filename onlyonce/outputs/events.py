@@ -108,12 +108,18 @@ def late_windows_of_stream(database: Database, pipeline: Pipeline, instance: str
 
     With late='keep' that is only a backfill that was begun under an earlier declaration: a person's backfill of its
     windows is refused until it is finished.
+
+    A span with windows of a begun backfill is the first. All spans share an incarnation, so the begin of another span
+    replaces the begun backfill. If that span then failed, the log would not know that a sink may have new rows of the
+    begun one.
     """
     if root.late_trigger is None:
         return Backfills(database).begun_of_late(instance, root.name) if root.window else []
-    return backfill_rules.spans(
+    found = backfill_rules.spans(
         _ready(database, pipeline, instance, root, late_windows(database, instance, root, root.late_trigger))
     )
+    begun = Backfills(database).begun_of_late(instance, root.name) if len(found) > 1 else []
+    return sorted(found, key=lambda span: not any(one.start < span.stop and span.start < one.stop for one in begun))
 
 
 def late_windows(

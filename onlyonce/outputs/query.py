@@ -110,6 +110,7 @@ def written_in_driver(
         return None
     passing("output-consumed")
     found = _windows(rows)
+    results.refuse_without_window(step.output, found)
     if fired:
         fired.refuse_emptied(step.output, found)
     content = _content(plain, rows)
@@ -445,6 +446,7 @@ def _write(
     """
     lengths = step.writer.lengths()
     found = results.measured(rows, step.output.sink, lengths)
+    results.refuse_without_window(step.output, found.windows)
     passing("output-consumed")
     if fired:
         fired.refuse_emptied(step.output, found.windows)

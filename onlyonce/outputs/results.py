@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, GroupedData, SparkSession
 from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
@@ -335,6 +336,23 @@ def _windows(groups: Mapping[content.Key, content.Tally]) -> pa.Table:
     return pa.table([pa.array(starts, pa.int64()), pa.array(ends, pa.int64()), [*rows.values()]], WRITTEN.names).cast(
         WRITTEN
     )
+
+
+def refuse_without_window(output: Output, windows: pa.Table) -> None:
+    """Raise Refused if rows of an output have no window. No batch could end after it has written such rows.
+
+    windows   how many rows each window has (`WRITTEN`)
+    """
+    nulls = pc.or_(*(pc.is_null(windows.column(name)) for name in WINDOW))
+    rows = pc.sum(windows.filter(nulls).column("rows")).as_py()
+    if rows is not None:
+        raise Refused(
+            f"output {output.name}: {output.made_by} gave {rows} {'row' if rows == 1 else 'rows'} without a window: "
+            f"{OO_WINDOW} is null",
+            data="nothing of this output's unit was written",
+            hint=f"give each row the {OO_WINDOW} of its records: group by it, use an inner or left join, and no rollup "
+            "or cube over it",
+        )
 
 
 def newer(sink: Sink, columns: list[str]) -> list[Column]:

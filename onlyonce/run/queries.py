@@ -347,7 +347,7 @@ class _Looks:
         loop.idle(self._context)
         loop.close(self._context, ended=False)
         incarnations = self._context.incarnations()
-        active = {query.name: query for query in self._context.spark.streams.active}
+        active = {incarnation: query for incarnation, query in dict(self._context.running).items() if query.isActive}
         queries = {name: active[incarnation] for name, incarnation in incarnations.items() if incarnation in active}
         done = {name: _last_batch(query) for name, query in queries.items()}
         for name in [name for name in list(self._down.found) if done.get(name, -1) >= 0 or _rests(queries.get(name))]:

@@ -276,6 +276,7 @@ def _part(pipeline: Pipeline, source: Kafka, part: str, ids: Iterable[int], fact
 
 
 def _fact(part: str, number: int) -> str:
+    """Name a schema that the registry does not know, as the key of a fact in a batch's row. It is stored: keep it."""
     return f"the {part}'s schema {number}"
 
 

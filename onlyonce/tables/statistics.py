@@ -12,7 +12,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -133,12 +132,14 @@ def _said(value: Any, *, up: bool) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _milliseconds(value: datetime, *, up: bool) -> str:
+def _milliseconds(value: datetime, *, up: bool) -> str | None:
     rest = value.microsecond % 1000
     whole = value - timedelta(microseconds=rest)
     if up and rest:
-        with suppress(OverflowError):  # in the last possible millisecond
+        try:
             whole += timedelta(milliseconds=1)
+        except OverflowError:  # in the last possible millisecond, which has no later bound
+            return None
     text = (whole.astimezone(UTC) if whole.tzinfo else whole).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
 

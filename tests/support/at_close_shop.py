@@ -30,6 +30,11 @@ def newest(sales: DataFrame) -> DataFrame:
     return sales.agg(F.max("oo_window").alias("oo_window"), F.count(F.lit(1)).alias("sales"))
 
 
+def rolled_up(sales: DataFrame) -> DataFrame:
+    """The sales of each window, and of all windows together: that row has no window."""
+    return sales.rollup("oo_window").agg(F.count(F.lit(1)).alias("sales"))
+
+
 SHOP = replace(
     shop.SHOP,
     outputs=(
@@ -63,4 +68,8 @@ TOLD = replace(
     shop.SHOP, name="told", outputs=(Output(name="newest", transform="tests.support.at_close_shop:newest", window=Fixed(5 * MINUTE), panes="at_close", sink=Delta()),)
 )  # fmt: skip
 
-PIPELINES = [SHOP, TOLD]
+ROLLED_UP = replace(
+    shop.SHOP, name="rolled", outputs=(Output(name="rolled_up", transform="tests.support.at_close_shop:rolled_up", window=Fixed(5 * MINUTE), panes="at_close", sink=Postgres(table="results.rolled_up")),)
+)  # fmt: skip
+
+PIPELINES = [SHOP, TOLD, ROLLED_UP]

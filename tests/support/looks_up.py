@@ -5,6 +5,7 @@ The table changes between batches.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from sqlalchemy import Connection
 
-from onlyonce import Delta, Files, Fixed, Lookup, Output, Pipeline, Postgres, settings
+from onlyonce import Delta, Files, Fixed, Lookup, Output, Pipeline, Postgres, Session, settings
 from onlyonce.database.connect import Database, run
 
 CITIES = Lookup(name="cities", table=Delta(path="cities"), keys="shop")
@@ -100,4 +101,15 @@ def shop(cities: Lookup) -> Pipeline:
     )
 
 
-PIPELINES = [shop(CITIES)]
+VISITS = replace(
+    shop(CITIES),
+    name="visits",
+    outputs=[
+        Output(
+            name="sessions", transform=here("per_city"), window=Session(MINUTE), watermark_delay=MINUTE, sink=Delta(),
+            lookups=CITIES,
+        )
+    ],
+)  # fmt: skip
+
+PIPELINES = [shop(CITIES), VISITS]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from onlyonce import settings, unexpected
+from onlyonce import environment, settings, unexpected
 from onlyonce.cli import app
 from onlyonce.cli.platform import page
 from onlyonce.core.errors import Refused
@@ -167,6 +167,18 @@ def test_one_module_reads_the_environment() -> None:
     }
 
     assert found == exceptions
+
+
+@pytest.mark.parametrize(("there", "then"), [(None, "ours"), ("", "ours"), ("theirs", "theirs")])
+def test_an_empty_variable_counts_as_missing(monkeypatch: pytest.MonkeyPatch, there: str | None, then: str) -> None:
+    """For one that is read, and for one that is set if it is missing."""
+    monkeypatch.setenv("THE_VARIABLE", there or "")
+    if there is None:
+        monkeypatch.delenv("THE_VARIABLE")
+    assert (environment.variable("THE_VARIABLE") is None) is (then == "ours")
+    environment.set_missing("THE_VARIABLE", "ours")
+
+    assert environment.variable("THE_VARIABLE") == then
 
 
 def test_a_home_that_can_not_be_made_is_refused(tmp_path: Path) -> None:

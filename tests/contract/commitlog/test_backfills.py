@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,8 +25,9 @@ from onlyonce.core.triggers import AfterRecords, AfterTime, Trigger
 from onlyonce.core.units import Content, UnitId
 from onlyonce.core.windows import micros
 from onlyonce.database.connect import run
-from onlyonce.outputs import backfill
+from onlyonce.outputs import backfill, events
 from tests.contract.conftest import Log, plan_of
+from tests.support.shop import SHOP
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -382,6 +384,29 @@ def test_late_windows_are_due_as_a_list_of_waiting_records_says(log: Log, seed: 
     asked = request(hours(left, left + 1), "late rows")
     begin(log, opened(log, asked), asked)
     assert late_hours(log, rare) == [left]
+
+
+def test_begun_late_backfill_comes_before_other_windows(log: Log) -> None:
+    """The begin of another one replaces it; if that one then failed, the log would not know the begun one any more."""
+    output = log.start("shop", "per_shop")
+    late = [
+        {"window_start": DAY + hour * HOUR, "window_end": DAY + (hour + 1) * HOUR, "in_time": 0, "late": 1}
+        for hour in (1, 4, 7)
+    ]
+
+    def work(conn: Any) -> None:
+        batch = Batches(conn).begin(output, "shop", plan_of(output), None)
+        Batches(conn).count_windows(batch, "per_shop", pa.Table.from_pylist(late, batches.COUNTED))
+        Batches(conn).end(output, batch, Outcome(in_time=0, late=3))
+
+    run(log.database, work)
+    asked = request(hours(4, 5), "late rows")
+    begin(log, opened(log, asked), asked)
+    root = replace(SHOP.output("per_shop"), late="backfill")
+
+    found = events.late_windows_of_stream(log.database, SHOP, "shop", root)
+
+    assert [(span.start - micros(DAY - EPOCH)) // micros(HOUR) for span in found] == [4, 1, 7]
 
 
 def late_hours(log: Log, trigger: Trigger) -> list[int]:

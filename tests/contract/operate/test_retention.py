@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from structlog.testing import capture_logs
 
 from onlyonce import settings
 from onlyonce.catalog import look_up
@@ -190,3 +191,18 @@ def test_staged_rows_go_a_day_after_their_batch_and_those_of_open_batches_stay(s
     table = DeltaTable(str(settings.data_dir("shop") / "staged" / "per_shop" / "d1"))
     assert table.transaction_version(f"{driver.incarnation}/staged") == 3
     assert gc.main([]).facts["staged files removed"] == 0
+
+
+def test_staged_rows_that_cannot_be_removed_are_named(stream: Receive) -> None:
+    """By their table: if it can't be changed at all, the next gc removes nothing either."""
+    driver = stream.log.start("shop", "per_shop")
+    stage(driver.incarnation, 0)
+    output_batch(stream.log, driver, 0, ends=True)
+    age(stream.log, 2, "true")
+    path = settings.data_dir("shop") / "staged" / "per_shop" / "d1"
+    DeltaTable(str(path)).alter.set_table_properties({"delta.appendOnly": "true"})
+
+    with capture_logs() as lines:
+        assert gc.main([]).facts["staged files removed"] == 0
+
+    assert [line["table"] for line in lines if line["event"].startswith("staged rows")] == [str(path)]

@@ -140,8 +140,15 @@ def test_string_that_is_not_utf8_has_no_statistics(tmp_path: Path) -> None:
     assert (found["minValues"], found["maxValues"], found["nullCount"]) == ({"n": 1}, {"n": 2}, {"s": 0, "n": 0})
 
 
+def test_a_largest_time_is_never_below_the_value(tmp_path: Path) -> None:
+    """A time in the last possible millisecond can't be rounded up, so nothing is said of its column."""
+    for value, wanted in ((datetime.max, {}), (datetime(9999, 12, 31), {"at": "9999-12-31T00:00:00.000Z"})):
+        parquet.write_table(pa.table({"at": [value.replace(tzinfo=UTC)]}), tmp_path / "file")
+        assert statistics.of(parquet.read_metadata(tmp_path / "file"), [("at",)])["maxValues"] == wanted
+
+
 def test_the_last_moment_that_there_is_can_be_committed(table: Path) -> None:
-    """It can't be rounded up; a record of it is no reason for a run to stop."""
+    """It has no bound; a record of it is no reason for a run to stop."""
     own_tables.append_rows([[row(1) | {"at": datetime.max.replace(tzinfo=UTC)}]], table, commit(1), {"kind": "a"})
 
     assert numbers(table) == Counter([1])

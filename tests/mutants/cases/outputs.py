@@ -15,6 +15,14 @@ UNREPEATABLE = "tests/spark/outputs/test_unrepeatable.py::"
 
 MUTANTS = (
     Mutant(
+        "row-without-a-window-written",
+        "rows without a window are written, and the batch can never end",
+        "onlyonce/outputs/results.py",
+        Never("refuse_without_window", "rows is not None"),
+        tests=("tests/spark/outputs/test_at_close.py::test_rows_without_a_window_are_refused_before_any_is_written",),
+        spark=True,
+    ),
+    Mutant(
         "no-line-in-a-thread-of-its-own",
         "a query's thread has no active session, so Spark's errors name no line of the function",
         "onlyonce/outputs/function.py",
@@ -213,6 +221,21 @@ MUTANTS = (
             "tests/spark/outputs/test_triggers.py::test_a_begun_backfill_of_late_records_is_finished_also_if_they_are_to_wait_now",
         ),
         spark=True,
+    ),
+    Mutant(
+        "merged-sessions-see-another-lookup",
+        "a backfill merges sessions that saw different versions of a lookup, and computes them with one of these",
+        "onlyonce/outputs/backfill_windows.py",
+        Never("backfill", 'lookups == "then"'),
+        tests=("tests/spark/outputs/test_lookups.py::test_merging_sessions_that_saw_other_lookups_are_refused",),
+        spark=True,
+    ),
+    Mutant(
+        "begun-late-backfill-replaced",
+        "a killed backfill of late records is replaced by one of earlier windows, which may fail each time",
+        "onlyonce/outputs/events.py",
+        Replace("late_windows_of_stream", "one.start < span.stop and span.start < one.stop", "False"),
+        tests=("tests/contract/commitlog/test_backfills.py::test_begun_late_backfill_comes_before_other_windows",),
     ),
     Mutant(
         "outputs-2-staged-by-another-function",

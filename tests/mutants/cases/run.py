@@ -284,6 +284,17 @@ MUTANTS = (
         tests=(COPY + "test_a_checkpoint_has_no_more_than_its_last_batches[versitygw]",),
     ),
     Mutant(
+        "query-of-another-session-unseen",
+        "a run whose data is in a store sees none of its queries: no round ends, and an output stays down",
+        "onlyonce/run/queries.py",
+        Replace(
+            "_Looks.look",
+            "dict(self._context.running).items()",
+            "{query.name: query for query in self._context.spark.streams.active}.items()",
+        ),
+        tests=("tests/unit/run/test_rounds.py::test_an_output_in_another_session_counts_in_a_round",),
+    ),
+    Mutant(
         "plan-after-its-batch",
         "the plan of a batch comes into the store once the batch has ended",
         "onlyonce/context.py",

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from onlyonce.core.errors import Refused
 from onlyonce.operate import audit
 from onlyonce.receive import events
 from onlyonce.run import reset
@@ -160,3 +161,19 @@ def test_a_batch_reads_the_files_of_the_windows_that_it_closes_and_gives_no_row_
     assert 0 < len(found) < batches
     assert found["window_start"].notna().all()
     assert (found["sales"] > 0).all()
+
+
+@pytest.mark.parametrize("by", [ALWAYS, NEVER], ids=["by the driver", "by tasks"])
+def test_rows_without_a_window_are_refused_before_any_is_written(
+    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object, by: str
+) -> None:
+    """The log has no window for such a row, so the batch that has written it could never end."""
+    platform = new_platform("tests/support/at_close_shop.py")
+    platform.give(monkeypatch, ONLYONCE_IN_DRIVER_BYTES=by)
+    platform.put("rolled", "0.jsonl", shop_oracle.sales(40, 1)[0])
+
+    with pytest.raises(Refused, match=r"output rolled_up: .*:rolled_up gave 1 row without a window") as refused:
+        platform.run("rolled", "--close")
+
+    assert "rollup" in str(refused.value)
+    assert platform.sql("SELECT * FROM results.rolled_up").empty

@@ -256,6 +256,27 @@ def test_a_backfill_sees_what_each_window_saw_or_the_newest(
     assert list(asked["lookups"]) == ["then", "now", "then", "now"]
 
 
+def test_merging_sessions_that_saw_other_lookups_are_refused(
+    new_platform: Callable[..., Platform], spark: object
+) -> None:
+    """Only the second session is in the interval. A late record merges it with the first one."""
+    platform = new_platform("tests/support/looks_up.py")
+    for step, city in enumerate("xy"):
+        write_cities({"a": city})
+        platform.put("visits", f"{step}.jsonl", [sale(step, 90 * step, "a")])
+        platform.run("visits", "--close")
+    platform.put("visits", "2.jsonl", [sale(2, 45, "a")])
+    platform.run("visits")
+    of_second = ["visits", "--from", "2026-01-01T00:01:30Z", "--to", "2026-01-01T00:02Z"]
+
+    with pytest.raises(Refused, match="sessions saw different versions of its lookups"):
+        platform.backfill(*of_second)
+
+    assert sorted(platform.table("visits/sessions")["city"]) == ["x", "y"]
+    platform.backfill(*of_second, "--lookups", "now")
+    assert platform.table("visits/sessions")[["city", "sales"]].to_numpy().tolist() == [["y", 3]]
+
+
 def test_a_backfill_sees_the_copy_of_then_or_todays(new_platform: Callable[..., Platform], spark: object) -> None:
     """A table in PostgreSQL has only today's rows. A copy that is gone is refused with the way out."""
     platform = new_platform("tests/support/looks_up_copies.py")

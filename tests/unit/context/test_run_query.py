@@ -142,3 +142,21 @@ def test_lost_rows_found_at_the_end_are_no_reason_to_start_again(drain: Callable
     with pytest.raises(InvariantBroken, match="rows are lost"):
         drain(frame, look=look)
     assert frame.started == 1
+
+
+def test_a_query_is_among_those_of_its_run_while_it_runs(tmp_path: Path) -> None:
+    """Whatever session of Spark it is in, and also if it fails."""
+    query = Query(Driver("shop/receive/1", 1, 1, "run"), tmp_path, Database("postgresql://nowhere"), {})
+
+    def there(running: Running) -> bool:
+        assert query.running == {"shop/receive/1": running}
+        return True
+
+    def fails(running: Running) -> bool:
+        raise ValueError(there(running))
+
+    run_query(query, Frame(Running([there])), "append", lambda frame, batch: None)  # type: ignore[arg-type]
+    assert query.running == {}
+    with pytest.raises(ValueError, match="True"):
+        run_query(query, Frame(Running([fails])), "append", lambda frame, batch: None, lambda _: None)  # type: ignore[arg-type]
+    assert query.running == {}

@@ -11,9 +11,11 @@ import pytest
 from onlyonce.api.pipeline import (
     BigQueryStream,
     Delta,
+    DeltaSource,
     Files,
     Growing,
     Iceberg,
+    Kafka,
     KafkaSink,
     MySQL,
     Output,
@@ -23,6 +25,7 @@ from onlyonce.api.pipeline import (
     target,
     unknown,
 )
+from onlyonce.api.sources import Source
 from onlyonce.core.durations import in_words, stored_in_words
 from onlyonce.core.errors import Refused
 from onlyonce.core.windows import Fixed, Session, Sliding
@@ -298,6 +301,23 @@ def test_columns_are_read_from_the_schema(schema: str, columns: list[str]) -> No
     """Commas inside of types separate nothing; quotes and blanks are no part of a name."""
     assert pipeline(schema=schema).columns() == columns
     assert len(split_ddl(schema)) == len(columns)
+
+
+@pytest.mark.parametrize(
+    ("source", "columns"),
+    [
+        (Files(format="csv"), "x string COMMENT 'a<b>'"),
+        (Kafka(topic="t", servers="s:1", key="key"), "`key` string"),
+        (Kafka(topic="t", servers="s:1", headers=("h",)), "h string NOT NULL COMMENT 'a, b'"),
+        (DeltaSource(path="/t", changes=True), "_change_type string, _commit_version long COMMENT 'of the change'"),
+    ],
+    ids=["a comment", "a quoted name", "a comment of a header", "a comment of a change"],
+)
+def test_a_source_takes_a_column_by_its_name_and_type_alone(source: Source, columns: str) -> None:
+    """A comment and quotes are part of neither."""
+    own = ("_change_type", "_commit_version") if isinstance(source, DeltaSource) else ()
+    declared = pipeline(source=source, schema=f"id string, at timestamp, {columns}", record_id=("id", *own))
+    assert declared.source == source
 
 
 def test_a_declaration_can_not_be_changed_afterwards() -> None:

@@ -62,6 +62,12 @@ def test_a_ledger_that_is_added_up_in_another_way_is_the_same() -> None:
     assert not Content(4000, "x", {"f": there}).same_as(Content(4000, "x", {"f": FloatSum(0.5, size)}))
 
 
+@pytest.mark.parametrize(("other", "same"), [(1e308 * (1 + 1e-15), True), (9e307, False), (-1e308, False)])
+def test_floats_too_large_to_add_up_still_differ(other: float, same: bool) -> None:
+    """The sum of their absolute values is infinite, and the tolerance is not."""
+    assert FloatSum(1e308, math.inf).same_as(FloatSum(other, math.inf)) is same
+
+
 def test_a_nan_hides_no_other_float() -> None:
     """Also an infinity does not."""
     there = content.of([math.nan, math.inf, 1.5])

@@ -70,6 +70,19 @@ def test_what_spark_says_becomes_one_of_our_errors(told: tuple[str, type[Onlyonc
     assert found.data
 
 
+@pytest.mark.parametrize("text", [
+    "[PATH_NOT_FOUND] Path does not exist: file:/my/rates.parquet. SQLSTATE: 42K03",
+    "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file file:/my/rates.parquet. File does not exist.",
+])  # fmt: skip
+def test_a_missing_path_is_named_and_may_be_a_functions_own(text: str) -> None:
+    """It is an input file, or a file that a function of the user reads."""
+    found = translate(RuntimeError(text))
+
+    assert isinstance(found, Retryable)
+    assert found.what == "a file or folder was missing while it was read: file:/my/rates.parquet"
+    assert "if a function of yours reads it" in found.hint
+
+
 @pytest.mark.parametrize(("text", "where"), [
     ("java.io.IOException: No space left on device", ""), ("OSError: [Errno 28] No space left on device: '/data/shop/a=1/b.parquet'", " where /data/shop/a=1/b.parquet is"),
     ("java.io.FileNotFoundException: file:/data/x.crc (No space left on device)", " where /data/x.crc is"),

@@ -117,3 +117,9 @@ def test_a_batch_may_name_any_number_of_schemas_that_the_registry_knows(
     ):
         kafka_messages.unknown_schemas(source, {"value": list(range(last + 1, last + 1000))})
     assert len(registry.asked) == 8
+
+
+def test_an_unknown_schema_is_stored_under_its_name(registry: Registry) -> None:
+    """The row of a batch that began keeps it, and a later version looks for it there."""
+    source = Kafka(topic="sales", servers="kafka-1:9093", value=Avro(registry=registry.url))
+    assert [*kafka_messages.unknown_schemas(source, {"value": [5]})] == ["the value's schema 5"]
