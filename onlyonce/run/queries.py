@@ -399,13 +399,21 @@ def _vouched(context: RunContext, versions: results.Versions) -> bool:
     after, upto = versions.after, versions.upto
     ended = Batches(context.database).ended_versions(context.instance, after, upto)
     compacted = Compactions(context.database).compacted(context.instance)
-    # A version that is not a batch or watermark marker of receive, such as new columns, has no end to wait for. A
-    # compacted version has ended, and Delta may have forgotten it.
+    # A compacted version has ended, and Delta may have forgotten it.
     return not any(
-        str(opening.noted(context.events, version).get(stored_names.NOTE_APP_ID)).endswith(VOUCHED_FOR)
+        _has_an_end(opening.noted(context.events, version))
         for version in range(max(after, compacted) + 1, upto + 1)
         if version not in ended
     )
+
+
+def _has_an_end(note: Mapping[str, Any]) -> bool:
+    """Return whether the log ends what a commit to `events` has written: a batch or a watermark marker of receive.
+
+    Other commits, such as new columns or a batch that `onlyonce reset` withdraws, have no end to wait for.
+    """
+    by_receive = str(note.get(stored_names.NOTE_APP_ID)).endswith(VOUCHED_FOR)
+    return by_receive and note.get(stored_names.NOTE_UNIT) != stored_names.WITHDRAWN
 
 
 def _include_late(context: RunContext, root: Output) -> None:

@@ -17,7 +17,7 @@ from onlyonce import settings
 from onlyonce.core.errors import Refused
 from onlyonce.core.runs import Interrupted
 from onlyonce.receive import at_least_once, loop
-from onlyonce.run import queries
+from onlyonce.run import queries, reset
 from tests.support import shop_oracle
 from tests.support.long_run import QUICK, committed, meanwhile, out_of_order, read_upto, rounds, until
 from tests.support.platform import JOB_TIMEOUT, Platform, multiset
@@ -183,9 +183,10 @@ def counted(monkeypatch: pytest.MonkeyPatch, target: str, function: Callable[...
 
 
 def somebody_elses_commit(platform: Platform) -> None:
-    """A version of `events` that is no batch of receive's, as maintenance or `onlyonce reset` makes one."""
+    """Two versions of `events` that are no batch of receive's: one of maintenance, and one of `onlyonce reset`."""
     table = DeltaTable(str(settings.data_dir("shop") / "events"))
     write_deltalake(table, pa.schema(table.schema().to_arrow()).empty_table(), mode="append")
+    reset.take_back(settings.data_location("shop") / "events", "shop/receive/0/events", 10_000)
 
 
 def test_an_output_begins_on_no_row_before_the_log_has_ended_its_receive_batch(
@@ -194,7 +195,7 @@ def test_an_output_begins_on_no_row_before_the_log_has_ended_its_receive_batch(
     """Rows are in `events` and receive is held before the end of their batch: the output's query has met them, and has
     not begun.
 
-    Let go, it goes on; also past a version of `events` that is no batch, for whose end it would wait for ever."""
+    Let go, it goes on; also past versions of `events` that are no batches, for whose end it would wait for ever."""
     looks = counted(monkeypatch, "onlyonce.run.queries._vouched", queries._vouched)
     held: list[tuple[int, list[int]]] = []
 
