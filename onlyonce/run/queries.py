@@ -38,7 +38,7 @@ from onlyonce.engine.failures import translate
 from onlyonce.outputs import backfill_windows as backfill
 from onlyonce.outputs import events, query, results
 from onlyonce.receive import loop
-from onlyonce.tables import opening
+from onlyonce.tables import commit, opening
 
 log = structlog.get_logger()
 
@@ -63,9 +63,24 @@ def once(context: RunContext, *, ended: bool) -> None:
 
 
 def bounded(context: RunContext) -> None:
-    """Process all input as one batch, where nothing is late. Raise like `once`."""
-    loop.run_once(context)
-    _each(context, lambda root: query.run_bounded(context, root))
+    """Process all input as one batch, where nothing is late. Raise like `once`.
+
+    Once an output has begun, a retry takes in nothing more, so that all outputs are made from the same input.
+    """
+    loop.begin(context)
+    begun = {root.name: query.begun_upto(context, root) for root in context.pipeline.roots()}
+    upto = max((version for version in begun.values() if version is not None), default=None)
+    if upto is None or context.pipeline.source.is_topic:  # a topic registers nothing again, and refuses other times
+        loop.register(context)
+    if upto is None:
+        loop.take_in(context)
+        upto = commit.latest(context.events)
+
+    def run(root: Output) -> None:
+        own = begun[root.name]
+        query.run_bounded(context, root, upto if own is None else own)
+
+    _each(context, run)
 
 
 def _each(context: RunContext, work: Callable[[Output], None]) -> None:

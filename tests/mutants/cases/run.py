@@ -529,6 +529,21 @@ MUTANTS = (
         tests=(ANSWERS + "test_quick_batches_share_an_answer[False-2]",),
     ),
     Mutant(
+        "bounded-retry-reads-newer-input",
+        "a bounded run that is retried takes in what came since its outputs began",
+        "onlyonce/run/queries.py",
+        Replace("bounded", "query.begun_upto(context, root)", "None"),
+        tests=("tests/spark/run/test_spine.py::test_bounded_run_that_is_retried_leaves_newer_input_out",),
+        spark=True,
+    ),
+    Mutant(
+        "bounded-output-is-reset",
+        "an output of a bounded run gets a new incarnation, which writes all rows again",
+        "onlyonce/run/reset.py",
+        Never("_refuse_bounded", '"@" in instance and query != "receive"'),
+        tests=("tests/contract/run/test_withdraw.py::test_an_output_of_a_bounded_run_gets_no_new_incarnation",),
+    ),
+    Mutant(
         "bounded-run-stores-an-answer",
         "a bounded run stores answers of the stream's sources",
         "onlyonce/run/source_answers.py",
