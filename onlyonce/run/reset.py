@@ -434,8 +434,11 @@ def _finish_output(database: Database, driver: incarnations.Driver, instance: st
 def _fence_events(database: Database, instance: str, driver: incarnations.Driver) -> None:
     """Take the transaction id of a begun receive batch, so that a zombie's Delta commit fails.
 
-    If `events` has the commit already, the batch is ended instead of withdrawn.
+    If `events` has the commit already, the batch is ended instead of withdrawn. A begun watermark marker is ended too:
+    outputs may have read its control row, and the next incarnation judges late records by committed markers alone.
     """
+    from onlyonce.receive import loop
+
     path = settings.data_location(instance) / stored_names.EVENTS_FOLDER
     app_id = stored_names.transaction(driver.incarnation, stored_names.EVENTS_BY)
     for row in NewIncarnations(database).begun(driver.incarnation):
@@ -443,6 +446,7 @@ def _fence_events(database: Database, instance: str, driver: incarnations.Driver
             _finish_receive(database, driver, row, path, app_id)
         else:
             take_back(path, app_id, row.batch_id)
+    loop.finish_marker(database, driver, path)
 
 
 def _finish_receive(database: Database, driver: incarnations.Driver, row: Begun, path: Location, app_id: str) -> None:

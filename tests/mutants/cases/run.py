@@ -544,6 +544,17 @@ MUTANTS = (
         tests=("tests/contract/run/test_withdraw.py::test_an_output_of_a_bounded_run_gets_no_new_incarnation",),
     ),
     Mutant(
+        "begun-close-forgotten",
+        "a new incarnation of receive forgets a begun close whose control row the outputs read",
+        "onlyonce/run/reset.py",
+        Delete("_fence_events", "loop.finish_marker(database, driver, path)"),
+        tests=(
+            "tests/spark/run/test_incarnations.py::"
+            "test_a_new_incarnation_of_receive_keeps_a_begun_close[marker-after-delta]",
+        ),
+        spark=True,
+    ),
+    Mutant(
         "bounded-run-stores-an-answer",
         "a bounded run stores answers of the stream's sources",
         "onlyonce/run/source_answers.py",
