@@ -27,7 +27,6 @@ from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.cuts import Compactions
 from onlyonce.context import LOOK_SECONDS, Query, RunContext
 from onlyonce.core import stored_names
-from onlyonce.core.backfill import OpenWindows
 from onlyonce.core.errors import Retryable, Superseded
 from onlyonce.core.frontier import closed_until
 from onlyonce.core.runs import Stopped, cause_of, ends_with, first_cause, first_line, for_good
@@ -433,8 +432,7 @@ def _has_an_end(note: Mapping[str, Any]) -> bool:
 
 def _include_late(context: RunContext, root: Output) -> None:
     for span in events.late_windows_of_stream(context.database, context.pipeline, context.instance, root):
-        # If the run is asked to stop, or windows are not written yet, backfill later: after the next batch, or by the
-        # next run.
-        with suppress(Stopped, OpenWindows):
+        # If the run is asked to stop, backfill later: by the next run.
+        with suppress(Stopped):
             context.between_batches()
-            backfill.backfill(context, root, span, "late rows")
+            backfill.include_span(context, root, span)

@@ -555,6 +555,18 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "late-rows-do-not-wait",
+        "a killed backfill that has the windows of late rows stops their output",
+        "onlyonce/outputs/backfill_windows.py",
+        Replace(
+            "include_span",
+            "(backfill_rules.InRunningBackfill, backfill_rules.InBegunBackfill)",
+            "(backfill_rules.InRunningBackfill,)",
+        ),
+        tests=(LONG + "test_late_rows_wait_for_a_backfill_that_has_their_windows",),
+        spark=True,
+    ),
+    Mutant(
         "bounded-run-stores-an-answer",
         "a bounded run stores answers of the stream's sources",
         "onlyonce/run/source_answers.py",

@@ -19,6 +19,7 @@ from onlyonce.core.runs import Interrupted
 from onlyonce.receive import at_least_once, loop
 from onlyonce.run import queries, reset
 from tests.support import shop_oracle
+from tests.support.ended_runs import ended_at
 from tests.support.long_run import QUICK, committed, meanwhile, out_of_order, read_upto, rounds, until
 from tests.support.platform import JOB_TIMEOUT, Platform, multiset
 
@@ -356,6 +357,37 @@ def test_late_rows_are_folded_in_while_the_queries_stay_up(
     assert platform.sql("SELECT DISTINCT epoch FROM onlyonce.batches")["epoch"].tolist() == [1]
     assert out_of_order(platform) == 0
     check(platform, 2)
+
+
+def test_late_rows_wait_for_a_backfill_that_has_their_windows(
+    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
+    """A person's backfill was killed. The output stays up without the late rows, until a person finishes the
+    backfill."""
+    platform = quick(new_platform("tests/support/quiet_late.py"), monkeypatch)
+    early, late = sales(0)[::2], sales(0)[1::2]
+    asked = ("--from", shop_oracle.START.isoformat(), "--to", (shop_oracle.START + timedelta(minutes=3)).isoformat())
+    platform.put("shop", "early.jsonl", early)
+    platform.run("shop")
+    assert ended_at(platform, monkeypatch, "backfill-after-begin", 1, *asked, command="backfill")
+
+    def included() -> list[bool]:
+        return list(platform.sql("SELECT included FROM onlyonce.late WHERE late > 0")["included"])
+
+    def feed() -> None:
+        platform.put("shop", "late.jsonl", late)
+        until(lambda: len(included()) > 0, "the late rows")
+        platform.put("shop", "next.jsonl", sales(1))
+        until(lambda: windows(platform) == 6, "the windows of the next")
+
+    with meanwhile(platform, feed):
+        platform.run("shop", "--continuous", "--every", "0.2")
+    platform.put("shop", "later.jsonl", sales(2))
+    platform.run("shop")
+
+    assert not any(included())
+    platform.backfill("shop", *asked)
+    check(platform, 3)
 
 
 @pytest.mark.whole
