@@ -362,8 +362,8 @@ def test_late_rows_are_folded_in_while_the_queries_stay_up(
 def test_late_rows_wait_for_a_backfill_that_has_their_windows(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
 ) -> None:
-    """A person's backfill was killed. The output stays up without the late rows, until a person finishes the
-    backfill."""
+    """A person's backfill holds them, with its session open and then without. The output stays up without the late
+    rows, until a person finishes the backfill."""
     platform = quick(new_platform("tests/support/quiet_late.py"), monkeypatch)
     early, late = sales(0)[::2], sales(0)[1::2]
     asked = ("--from", shop_oracle.START.isoformat(), "--to", (shop_oracle.START + timedelta(minutes=3)).isoformat())
@@ -382,6 +382,9 @@ def test_late_rows_wait_for_a_backfill_that_has_their_windows(
 
     with meanwhile(platform, feed):
         platform.run("shop", "--continuous", "--every", "0.2")
+    platform.sql("""SELECT pg_terminate_backend(pid, 10000) FROM onlyonce_private.incarnations
+                    JOIN pg_stat_activity ON application_name LIKE 'onlyonce/' || incarnation_no || '/%'
+                    WHERE kind = 'backfill'""")
     platform.put("shop", "later.jsonl", sales(2))
     platform.run("shop")
 
