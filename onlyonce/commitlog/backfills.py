@@ -32,9 +32,9 @@ from onlyonce.commitlog.outbox import OutboxRows
 from onlyonce.commitlog.removals import Rejections, Removals
 from onlyonce.commitlog.units import Authorities
 from onlyonce.core import retention
-from onlyonce.core.backfill import Span, closed_part
+from onlyonce.core.backfill import InBegunBackfill, InRunningBackfill, Span, closed_part
 from onlyonce.core.batch import Batch, bounds_in_micros, read_upto, to_micros, to_time
-from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.errors import Refused
 from onlyonce.core.frontier import Frontier, closed_until
 from onlyonce.core.stored_names import CLOSED_BY, COUNTED_UPTO
 from onlyonce.core.triggers import AfterRecords, Held, LastPane, Trigger, is_due
@@ -156,8 +156,8 @@ class Backfills(Transactions):
 
         events_version   the version of `events` that it reads
 
-        Raise Superseded if a newer driver has the interval. Raise Refused or Retryable if another begun backfill shares
-        its windows, or if records of the windows are removed.
+        Raise Superseded if a newer driver has the interval. Raise InRunningBackfill or InBegunBackfill if another begun
+        backfill shares its windows, and Refused if records of the windows are removed.
 
         Rows that killed attempts have put into the outbox are deleted: none of them was sent. Rows of committed
         attempts stay.
@@ -352,7 +352,7 @@ class Backfills(Transactions):
         what = f"output {request.output}: windows of {span} are in the backfill {other.incarnation}, of {other.run_id}"
         data = "nothing was written; two backfills of one window could leave its sinks at different generations"
         if other.at_work:
-            raise Retryable(
+            raise InRunningBackfill(
                 f"{what} and running", data=data, hint="wait until it has ended, then run the same command again"
             )
         command = f"onlyonce run {request.instance}"
@@ -362,7 +362,9 @@ class Backfills(Transactions):
             times = f"--from {start} --to {stop}"
             times += f" --lookups {other.lookups}" if other.lookups == "now" else ""
             command = f"onlyonce backfill {request.instance} --output {request.output} {times}"
-        raise Refused(f"{what}, whose driver has ended", data=data, hint=f"finish that one first, then this: {command}")
+        raise InBegunBackfill(
+            f"{what}, whose driver has ended", data=data, hint=f"finish that one first, then this: {command}"
+        )
 
 
 def closed_reach(database: Database, instance: str, root: Output, span: Span) -> tuple[Reach, Span]:

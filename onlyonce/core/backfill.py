@@ -25,6 +25,14 @@ class OpenWindows(Retryable):
     """An open window. The same backfill passes once the stream has closed the window."""
 
 
+class InRunningBackfill(Retryable):
+    """Windows that another backfill recomputes now. The same backfill passes once that one has ended."""
+
+
+class InBegunBackfill(Refused):
+    """Windows of another backfill, whose driver has ended. The same backfill passes once that one is finished."""
+
+
 @dataclass(frozen=True)
 class Span:
     """The windows that start in [start, stop)."""

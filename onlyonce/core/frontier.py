@@ -24,7 +24,7 @@ class Frontier:
 
     max_event_time         the largest event time that committed batches have kept
     ended                  the max event time when the input was last declared ended
-    silent_max_event_time  the max event time at the last watermark marker by silence
+    silent_max_event_time  the largest max event time at a watermark marker by silence
     silent_clock  its bound: the clock then, less the idle time
     """
 
@@ -56,8 +56,11 @@ class Frontier:
 
     def fallen_silent(self, clock: Micros, idle: Micros) -> Frontier:
         """Return the frontier once the source has been silent for `idle` at the time `clock`."""
+        # Earlier, a source that is retired by now may have been further.
         return replace(
-            self, silent_max_event_time=self.max_event_time, silent_clock=_later(self.silent_clock, clock - idle)
+            self,
+            silent_max_event_time=_later(self.silent_max_event_time, self.max_event_time),
+            silent_clock=_later(self.silent_clock, clock - idle),
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial, reduce
@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import structlog
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -45,6 +46,8 @@ from onlyonce.outputs import events as outputs_events
 from onlyonce.receive import events
 from onlyonce.sinks.base import held_values
 from onlyonce.sinks.targets import SinkWriter
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -396,9 +399,20 @@ def with_those_below(context: RunContext, root: Output, span: Span, lookups: Whi
 def include_late(context: RunContext, root: Output) -> None:
     """Recompute the windows whose late rows the output's declaration includes now."""
     for span in outputs_events.late_windows_of_stream(context.database, context.pipeline, context.instance, root):
-        # A late row's session may still be open: the next run includes the row.
-        with suppress(backfill_rules.OpenWindows):
-            backfill(context, root, span, "late rows")
+        include_span(context, root, span)
+
+
+def include_span(context: RunContext, root: Output, span: Span) -> None:
+    """Recompute the windows of a span with their late rows. If they can't be recomputed yet, the late rows wait.
+
+    A late row's session may still be open, or another backfill has the windows. A later call includes the rows.
+    """
+    try:
+        backfill(context, root, span, "late rows")
+    except backfill_rules.OpenWindows:
+        return
+    except (backfill_rules.InRunningBackfill, backfill_rules.InBegunBackfill) as error:
+        log.warning("late rows wait", output=root.name, what=error.what, hint=error.hint)
 
 
 def _computed(context: RunContext, root: Output, asked: Span, span: Span, reach: Reach, parts: Parts) -> Backfilled:

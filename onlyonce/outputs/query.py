@@ -53,7 +53,6 @@ from onlyonce.outputs.window_log import Fired
 from onlyonce.receive import events
 from onlyonce.sinks.base import content, held_values
 from onlyonce.sinks.targets import ReplacesOpen, WritesInDriver, WritesPanes
-from onlyonce.tables import commit as tables_commit
 
 MOST = 10_000
 """The most rows that the driver takes from a function that may return more rows than it has records."""
@@ -334,12 +333,18 @@ def _refuse_unsaid(context: RunContext, query: Query, root: Output) -> None:
         raise state.unsaid(f"{context.pipeline.name}/{root.name}")
 
 
-def run_bounded(context: RunContext, root: Output) -> None:
-    """Write an output in a bounded run: one batch over all of `events`, where nothing is late."""
+def begun_upto(context: RunContext, root: Output) -> int | None:
+    """Return up to which version of `events` an output of a bounded run has begun its batch; None if it has not."""
+    incarnation = Incarnations(context.database).live(context.instance, root.name)
+    begun = Batches(context.database).logged(incarnation.incarnation, 0) if incarnation else None
+    return read_upto(begun.plan.source_to) if begun else None
+
+
+def run_bounded(context: RunContext, root: Output, upto: int) -> None:
+    """Write an output in a bounded run: one batch over all of `events` up to a version, where nothing is late."""
     query = context.open_query(root.name)
     context = lookups.versions_of_next_batch(context, query, root)
-    upto = tables_commit.latest(context.events)
-    rows = context.spark.read.format("delta").load(str(context.events))
+    rows = events.rows_as_of(context, upto)
     result = results.applied(context, root, windows.in_batch(rows, root))
     steps = results.steps_of(context, query, root, result)
     with culprit.searched(context, root, lambda: rows.filter(f"{OO_KIND} = '{KEPT}'")):

@@ -17,7 +17,6 @@ Which rows these are depends on the output (`_rows`). Let the batch have read th
   and the frontier at `after` (`core.batch.closes_between`).
 - An output with a trigger writes the windows that close, and the panes that the trigger fires
   (`window_log.fired_panes`).
-- A bounded run has one batch, of all records: nothing is late, and no window stays open.
 
 `finish` refuses if the rows depend on a state that `events` does not determine:
 
@@ -88,8 +87,6 @@ def _rows(
 
     `between`: the versions of `events` between whose frontiers the batch closes windows (`closes_between`).
     """
-    if context.bounded:
-        return results.applied(context, root, windows.in_batch(_events(context, versions.upto), root))
     stateless = bool(batch.plan.facts.get(stored_names.STATELESS))
     if at_close.are_of(context.pipeline, root, stateless=stateless):
         return events.closing_stream(context, query, root, versions, batch.plan.batch_id)

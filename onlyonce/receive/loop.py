@@ -28,6 +28,7 @@ from onlyonce.core.batch import BY_POSITION, EXACTLY_ONCE, Batch, Outcome, Plan,
 from onlyonce.core.diagnosis import RESTORE
 from onlyonce.core.errors import CommitStateUnknown, InvariantBroken, Retryable
 from onlyonce.core.frontier import Frontier, Progress, closed_until
+from onlyonce.core.locations import Location
 from onlyonce.core.stored_names import AFTER_BATCH_NO
 from onlyonce.core.windows import Micros, micros
 from onlyonce.database.connect import Database
@@ -118,8 +119,7 @@ def begin(context: RunContext) -> None:
     if context.blocks:
         exchange.clear_blocks(context.blocks, query.driver.epoch)
     events.make(context.spark, context.events, context.pipeline, table)
-    if _marker_is_open(query):
-        _write_marker(context, query, "silent", Frontier())  # the log has the marker's own frontier
+    finish_marker(query.database, query.driver, context.events)
 
 
 def _events_of_log(context: RunContext) -> DeltaTable | None:
@@ -335,10 +335,6 @@ def _closes_more(pipeline: Pipeline, now: Frontier, after: Frontier, reached: Mi
     return False
 
 
-def _marker_is_open(query: Query) -> bool:
-    return WatermarkMarkers(query.database).is_open(query.incarnation)
-
-
 def _write_marker(
     context: RunContext, query: Query, kind: str, after: Frontier, progress: Progress | None = None
 ) -> None:
@@ -347,17 +343,27 @@ def _write_marker(
     docs/specification/watermark-marker.md. A watermark marker is never within a batch of receive.
     """
     with context.receiving:
-        # An open marker of an earlier driver is finished first: its values replace the arguments.
-        number, kind, after = WatermarkMarkers(query.database).begin(query.driver, kind, after, progress)
-        passing("marker-after-begin")
-        app_id = stored_names.transaction(query.incarnation, stored_names.MARKER_BY)
-        commit = tables_commit.Commit(
-            app_id, number, stored_names.numbered(app_id, number), query.driver.epoch, after.content
-        )
-        # Control rows of a marker have a negative number, so they differ from the control rows of each batch.
-        version = events.add_control(context.events, commit, query.incarnation, -number, after, datetime.now(UTC))
-        passing("marker-after-delta")
-        WatermarkMarkers(query.database).end(query.driver, number, version)
-        query.log.info("input closed", unit=commit.unit, kind=kind)
-        passing("marker-after-end")
+        _commit_marker(query.database, query.driver, context.events, kind, after, progress)
         context.receiving.notify_all()
+
+
+def finish_marker(database: Database, driver: Driver, path: Location) -> None:
+    """Commit the watermark marker that an earlier driver of the incarnation began, if any. Raise Superseded."""
+    if WatermarkMarkers(database).is_open(driver.incarnation):
+        _commit_marker(database, driver, path, "silent", Frontier())  # the log has the marker's own frontier
+
+
+def _commit_marker(
+    database: Database, driver: Driver, path: Location, kind: str, after: Frontier, progress: Progress | None = None
+) -> None:
+    # An open marker of an earlier driver is finished first: its values replace the arguments.
+    number, kind, after = WatermarkMarkers(database).begin(driver, kind, after, progress)
+    passing("marker-after-begin")
+    app_id = stored_names.transaction(driver.incarnation, stored_names.MARKER_BY)
+    commit = tables_commit.Commit(app_id, number, stored_names.numbered(app_id, number), driver.epoch, after.content)
+    # Control rows of a marker have a negative number, so they differ from the control rows of each batch.
+    version = events.add_control(path, commit, driver.incarnation, -number, after, datetime.now(UTC))
+    passing("marker-after-delta")
+    WatermarkMarkers(database).end(driver, number, version)
+    log.info("input closed", incarnation=driver.incarnation, epoch=driver.epoch, unit=commit.unit, kind=kind)
+    passing("marker-after-end")

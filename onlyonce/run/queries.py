@@ -27,7 +27,6 @@ from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.cuts import Compactions
 from onlyonce.context import LOOK_SECONDS, Query, RunContext
 from onlyonce.core import stored_names
-from onlyonce.core.backfill import OpenWindows
 from onlyonce.core.errors import Retryable, Superseded
 from onlyonce.core.frontier import closed_until
 from onlyonce.core.runs import Stopped, cause_of, ends_with, first_cause, first_line, for_good
@@ -38,7 +37,7 @@ from onlyonce.engine.failures import translate
 from onlyonce.outputs import backfill_windows as backfill
 from onlyonce.outputs import events, query, results
 from onlyonce.receive import loop
-from onlyonce.tables import opening
+from onlyonce.tables import commit, opening
 
 log = structlog.get_logger()
 
@@ -63,9 +62,24 @@ def once(context: RunContext, *, ended: bool) -> None:
 
 
 def bounded(context: RunContext) -> None:
-    """Process all input as one batch, where nothing is late. Raise like `once`."""
-    loop.run_once(context)
-    _each(context, lambda root: query.run_bounded(context, root))
+    """Process all input as one batch, where nothing is late. Raise like `once`.
+
+    Once an output has begun, a retry takes in nothing more, so that all outputs are made from the same input.
+    """
+    loop.begin(context)
+    begun = {root.name: query.begun_upto(context, root) for root in context.pipeline.roots()}
+    upto = max((version for version in begun.values() if version is not None), default=None)
+    if upto is None or context.pipeline.source.is_topic:  # a topic registers nothing again, and refuses other times
+        loop.register(context)
+    if upto is None:
+        loop.take_in(context)
+        upto = commit.latest(context.events)
+
+    def run(root: Output) -> None:
+        own = begun[root.name]
+        query.run_bounded(context, root, upto if own is None else own)
+
+    _each(context, run)
 
 
 def _each(context: RunContext, work: Callable[[Output], None]) -> None:
@@ -399,19 +413,26 @@ def _vouched(context: RunContext, versions: results.Versions) -> bool:
     after, upto = versions.after, versions.upto
     ended = Batches(context.database).ended_versions(context.instance, after, upto)
     compacted = Compactions(context.database).compacted(context.instance)
-    # A version that is not a batch or watermark marker of receive, such as new columns, has no end to wait for. A
-    # compacted version has ended, and Delta may have forgotten it.
+    # A compacted version has ended, and Delta may have forgotten it.
     return not any(
-        str(opening.noted(context.events, version).get(stored_names.NOTE_APP_ID)).endswith(VOUCHED_FOR)
+        _has_an_end(opening.noted(context.events, version))
         for version in range(max(after, compacted) + 1, upto + 1)
         if version not in ended
     )
 
 
+def _has_an_end(note: Mapping[str, Any]) -> bool:
+    """Return whether the log ends what a commit to `events` has written: a batch or a watermark marker of receive.
+
+    Other commits, such as new columns or a batch that `onlyonce reset` withdraws, have no end to wait for.
+    """
+    by_receive = str(note.get(stored_names.NOTE_APP_ID)).endswith(VOUCHED_FOR)
+    return by_receive and note.get(stored_names.NOTE_UNIT) != stored_names.WITHDRAWN
+
+
 def _include_late(context: RunContext, root: Output) -> None:
     for span in events.late_windows_of_stream(context.database, context.pipeline, context.instance, root):
-        # If the run is asked to stop, or windows are not written yet, backfill later: after the next batch, or by the
-        # next run.
-        with suppress(Stopped, OpenWindows):
+        # If the run is asked to stop, backfill later: by the next run.
+        with suppress(Stopped):
             context.between_batches()
-            backfill.backfill(context, root, span, "late rows")
+            backfill.include_span(context, root, span)

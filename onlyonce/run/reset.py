@@ -330,6 +330,7 @@ def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, 
     if from_kept and (first := first_kept(database, target, yes=yes)):
         return first
     old = NewIncarnations(database).old(instance, query)
+    _refuse_bounded(instance, query)
     pipeline = declarations.load().get(instance.partition("@")[0])
     if pipeline and query in pipeline.queries():
         Declarations(database).check_next(old, Declared.of(pipeline, instance, query))
@@ -356,6 +357,17 @@ def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, 
         _settle_outputs(database, driver, instance, query, from_start=FROM_START in (start or {}))
     made = NewIncarnations(database).begin(instance, query, driver, start)
     return Report(f"{target}: a new incarnation", "reset", facts | {"new": made})
+
+
+def _refuse_bounded(instance: str, query: str) -> None:
+    """Raise Refused for an output of a bounded run: its one batch is over all records."""
+    if "@" in instance and query != "receive":
+        raise Refused(
+            f"{instance}/{query} is an output of a bounded run: a new incarnation would write all of its rows again",
+            data="nothing was changed; the rows that are written stay",
+            hint=f"run the same command again, which finishes the bounded run; if it can't: onlyonce drop {instance} "
+            "--tables removes the run and its rows, and another bounded run writes them",
+        )
 
 
 def _refuse_forgotten(database: Database, instance: str, incarnation: str) -> None:
@@ -422,8 +434,11 @@ def _finish_output(database: Database, driver: incarnations.Driver, instance: st
 def _fence_events(database: Database, instance: str, driver: incarnations.Driver) -> None:
     """Take the transaction id of a begun receive batch, so that a zombie's Delta commit fails.
 
-    If `events` has the commit already, the batch is ended instead of withdrawn.
+    If `events` has the commit already, the batch is ended instead of withdrawn. A begun watermark marker is ended too:
+    outputs may have read its control row, and the next incarnation judges late records by committed markers alone.
     """
+    from onlyonce.receive import loop
+
     path = settings.data_location(instance) / stored_names.EVENTS_FOLDER
     app_id = stored_names.transaction(driver.incarnation, stored_names.EVENTS_BY)
     for row in NewIncarnations(database).begun(driver.incarnation):
@@ -431,6 +446,7 @@ def _fence_events(database: Database, instance: str, driver: incarnations.Driver
             _finish_receive(database, driver, row, path, app_id)
         else:
             take_back(path, app_id, row.batch_id)
+    loop.finish_marker(database, driver, path)
 
 
 def _finish_receive(database: Database, driver: incarnations.Driver, row: Begun, path: Location, app_id: str) -> None:

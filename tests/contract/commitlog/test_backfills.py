@@ -18,9 +18,9 @@ from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.incarnations import Driver
 from onlyonce.commitlog.units import Units
 from onlyonce.core import backfill as model
-from onlyonce.core.backfill import Span
+from onlyonce.core.backfill import InBegunBackfill, InRunningBackfill, Span
 from onlyonce.core.batch import Outcome
-from onlyonce.core.errors import Refused, Retryable, Superseded
+from onlyonce.core.errors import Superseded
 from onlyonce.core.triggers import AfterRecords, AfterTime, Trigger
 from onlyonce.core.units import Content, UnitId
 from onlyonce.core.windows import micros
@@ -140,7 +140,7 @@ def test_another_interval_waits_for_the_one_at_work_that_shares_a_window(log: Lo
     first = opened(log, one)
     number = begin(log, first, one)
 
-    with pytest.raises(Retryable, match="and running"):
+    with pytest.raises(InRunningBackfill, match="and running"):
         begin(log, opened(log, request(hours(2, 5))), request(hours(2, 5)))
     beside = request(hours(3, 5))
     driver = opened(log, beside)
@@ -172,7 +172,7 @@ def test_a_half_done_one_whose_driver_has_ended_is_named_with_the_way_out(
         dead.session(log.database).name,
     )
 
-    with pytest.raises(Refused, match="whose driver has ended") as refused:
+    with pytest.raises(InBegunBackfill, match="whose driver has ended") as refused:
         begin(log, opened(log, request(hours(2, 5))), request(hours(2, 5)))
 
     assert command in refused.value.hint
@@ -185,7 +185,7 @@ def test_a_widened_span_holds_what_it_took(log: Log) -> None:
     number = begin(log, driver, one)
     Backfills(driver.session(log.database)).widen(driver, one, number, hours(0, 3))
 
-    with pytest.raises(Retryable, match="and running"):
+    with pytest.raises(InRunningBackfill, match="and running"):
         begin(log, opened(log, request(hours(0, 1))), request(hours(0, 1)))
     assert log.rows("SELECT window_from FROM onlyonce.backfills WHERE state = 'begun'") == [(DAY,)]
 

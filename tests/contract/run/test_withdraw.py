@@ -267,3 +267,15 @@ def test_a_receive_batch_whose_commit_is_cleaned_from_the_log_is_not_ended(home:
         reset.new("shop/receive", yes=True)
 
     assert home.rows("SELECT state FROM onlyonce_private.batches") == [("begun",)]
+
+
+def test_an_output_of_a_bounded_run_gets_no_new_incarnation(home: Log) -> None:
+    """It would write all rows again; a new incarnation of its receive continues after what was taken in."""
+    Incarnations(home.database).add_instance("shop@1", "shop")
+    home.start("shop@1", "per_shop")
+    home.start("shop@1", "receive")
+
+    with pytest.raises(Refused, match="would write all of its rows again"):
+        reset.new("shop@1/per_shop", yes=True)
+
+    assert reset.new("shop@1/receive", yes=True).facts["new"] == "shop@1/receive/2"

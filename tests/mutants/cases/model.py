@@ -462,6 +462,17 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "silent-bound-moves-back",
+        "a watermark marker by silence forgets how far a source was that is retired by now",
+        "onlyonce/core/frontier.py",
+        Replace(
+            "Frontier.fallen_silent", "_later(self.silent_max_event_time, self.max_event_time)", "self.max_event_time"
+        ),
+        tests=(
+            "tests/unit/model/test_model_frontier.py::test_a_close_after_a_source_is_retired_moves_no_bound_back[silent]",
+        ),
+    ),
+    Mutant(
         "furthest-source",
         "a pipeline of several sources is as far as the furthest of them",
         "onlyonce/core/frontier.py",

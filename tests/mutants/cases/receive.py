@@ -89,7 +89,7 @@ MUTANTS = (
         "one txnAppId for all that receive writes: batches, closes, incarnations",
         "onlyonce/receive/loop.py",
         Replace("_batch", "stored_names.transaction(query.incarnation, stored_names.EVENTS_BY)", '"onlyonce"'),
-        Replace("_write_marker", "stored_names.transaction(query.incarnation, stored_names.MARKER_BY)", '"onlyonce"'),
+        Replace("_commit_marker", "stored_names.transaction(driver.incarnation, stored_names.MARKER_BY)", '"onlyonce"'),
         tests=(SAMPLE,),
     ),
     Mutant(
@@ -199,28 +199,12 @@ MUTANTS = (
             "_write_marker",
             """
             with context.receiving:
-                number, kind, after = WatermarkMarkers(query.database).begin(query.driver, kind, after, progress)
-                passing("marker-after-begin")
-                app_id = stored_names.transaction(query.incarnation, stored_names.MARKER_BY)
-                commit = tables_commit.Commit(app_id, number, stored_names.numbered(app_id, number), query.driver.epoch, after.content)
-                version = events.add_control(context.events, commit, query.incarnation, -number, after, datetime.now(UTC))
-                passing("marker-after-delta")
-                WatermarkMarkers(query.database).end(query.driver, number, version)
-                query.log.info("input closed", unit=commit.unit, kind=kind)
-                passing("marker-after-end")
+                _commit_marker(query.database, query.driver, context.events, kind, after, progress)
                 context.receiving.notify_all()
         """,
             """
             if True:
-                number, kind, after = WatermarkMarkers(query.database).begin(query.driver, kind, after, progress)
-                passing("marker-after-begin")
-                app_id = stored_names.transaction(query.incarnation, stored_names.MARKER_BY)
-                commit = tables_commit.Commit(app_id, number, stored_names.numbered(app_id, number), query.driver.epoch, after.content)
-                version = events.add_control(context.events, commit, query.incarnation, -number, after, datetime.now(UTC))
-                passing("marker-after-delta")
-                WatermarkMarkers(query.database).end(query.driver, number, version)
-                query.log.info("input closed", unit=commit.unit, kind=kind)
-                passing("marker-after-end")
+                _commit_marker(query.database, query.driver, context.events, kind, after, progress)
                 context.receiving.notify_all()
         """,
         ),

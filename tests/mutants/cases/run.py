@@ -540,6 +540,44 @@ MUTANTS = (
         tests=(ANSWERS + "test_quick_batches_share_an_answer[False-2]",),
     ),
     Mutant(
+        "bounded-retry-reads-newer-input",
+        "a bounded run that is retried takes in what came since its outputs began",
+        "onlyonce/run/queries.py",
+        Replace("bounded", "query.begun_upto(context, root)", "None"),
+        tests=("tests/spark/run/test_spine.py::test_bounded_run_that_is_retried_leaves_newer_input_out",),
+        spark=True,
+    ),
+    Mutant(
+        "bounded-output-is-reset",
+        "an output of a bounded run gets a new incarnation, which writes all rows again",
+        "onlyonce/run/reset.py",
+        Never("_refuse_bounded", '"@" in instance and query != "receive"'),
+        tests=("tests/contract/run/test_withdraw.py::test_an_output_of_a_bounded_run_gets_no_new_incarnation",),
+    ),
+    Mutant(
+        "begun-close-forgotten",
+        "a new incarnation of receive forgets a begun close whose control row the outputs read",
+        "onlyonce/run/reset.py",
+        Delete("_fence_events", "loop.finish_marker(database, driver, path)"),
+        tests=(
+            "tests/spark/run/test_incarnations.py::"
+            "test_a_new_incarnation_of_receive_keeps_a_begun_close[marker-after-delta]",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "late-rows-do-not-wait",
+        "a killed backfill that has the windows of late rows stops their output",
+        "onlyonce/outputs/backfill_windows.py",
+        Replace(
+            "include_span",
+            "(backfill_rules.InRunningBackfill, backfill_rules.InBegunBackfill)",
+            "(backfill_rules.InRunningBackfill,)",
+        ),
+        tests=(LONG + "test_late_rows_wait_for_a_backfill_that_has_their_windows",),
+        spark=True,
+    ),
+    Mutant(
         "bounded-run-stores-an-answer",
         "a bounded run stores answers of the stream's sources",
         "onlyonce/run/source_answers.py",

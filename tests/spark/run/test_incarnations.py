@@ -18,7 +18,7 @@ from onlyonce.run import reset
 from tests.fault.test_kills import put_all
 from tests.spark.sinks.test_sinks import found, sessions, sliding
 from tests.support import shop_oracle
-from tests.support.check_shop import check
+from tests.support.check_shop import check, check_outputs
 from tests.support.ended_runs import ended_at
 from tests.support.platform import Platform, Server, multiset
 
@@ -133,6 +133,26 @@ def test_a_new_incarnation_of_receive_withdraws_a_half_written_batch(
     platform.run("shop", "--close")
 
     check(platform, files)
+
+
+@pytest.mark.parametrize("point", [pytest.param("marker-after-begin", marks=pytest.mark.whole), "marker-after-delta"])
+def test_a_new_incarnation_of_receive_keeps_a_begun_close(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, spark: object, point: str
+) -> None:
+    """Outputs close windows by its control row. A later record of such a window is late to the new incarnation too."""
+    files = shop_oracle.sales(120, 2)
+    put_all(platform, files)
+    assert ended_at(platform, monkeypatch, point, 1, "--close")
+    lost(checkpoint("receive"))
+    at = shop_oracle.distinct(files)["at"].max()
+    platform.put("shop", "later.jsonl", [{"id": "behind", "shop": "shop-1", "at": at, "cents": 5, "weight": 1.0}])
+
+    reset.new("shop/receive", yes=True)
+    platform.run("shop", "--close")
+
+    expected = shop_oracle.distinct(files)
+    check_outputs(platform, expected[~expected["late"]])
+    assert platform.sql("SELECT state FROM onlyonce.watermark_markers")["state"].tolist() == ["committed"]
 
 
 def test_a_new_incarnation_that_finds_nothing_new_waits_for_it(platform: Platform, spark: object) -> None:

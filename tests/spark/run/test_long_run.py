@@ -17,8 +17,9 @@ from onlyonce import settings
 from onlyonce.core.errors import Refused
 from onlyonce.core.runs import Interrupted
 from onlyonce.receive import at_least_once, loop
-from onlyonce.run import queries
+from onlyonce.run import queries, reset
 from tests.support import shop_oracle
+from tests.support.ended_runs import ended_at
 from tests.support.long_run import QUICK, committed, meanwhile, out_of_order, read_upto, rounds, until
 from tests.support.platform import JOB_TIMEOUT, Platform, multiset
 
@@ -183,9 +184,10 @@ def counted(monkeypatch: pytest.MonkeyPatch, target: str, function: Callable[...
 
 
 def somebody_elses_commit(platform: Platform) -> None:
-    """A version of `events` that is no batch of receive's, as maintenance or `onlyonce reset` makes one."""
+    """Two versions of `events` that are no batch of receive's: one of maintenance, and one of `onlyonce reset`."""
     table = DeltaTable(str(settings.data_dir("shop") / "events"))
     write_deltalake(table, pa.schema(table.schema().to_arrow()).empty_table(), mode="append")
+    reset.take_back(settings.data_location("shop") / "events", "shop/receive/0/events", 10_000)
 
 
 def test_an_output_begins_on_no_row_before_the_log_has_ended_its_receive_batch(
@@ -194,7 +196,7 @@ def test_an_output_begins_on_no_row_before_the_log_has_ended_its_receive_batch(
     """Rows are in `events` and receive is held before the end of their batch: the output's query has met them, and has
     not begun.
 
-    Let go, it goes on; also past a version of `events` that is no batch, for whose end it would wait for ever."""
+    Let go, it goes on; also past versions of `events` that are no batches, for whose end it would wait for ever."""
     looks = counted(monkeypatch, "onlyonce.run.queries._vouched", queries._vouched)
     held: list[tuple[int, list[int]]] = []
 
@@ -355,6 +357,40 @@ def test_late_rows_are_folded_in_while_the_queries_stay_up(
     assert platform.sql("SELECT DISTINCT epoch FROM onlyonce.batches")["epoch"].tolist() == [1]
     assert out_of_order(platform) == 0
     check(platform, 2)
+
+
+def test_late_rows_wait_for_a_backfill_that_has_their_windows(
+    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
+    """A person's backfill holds them, with its session open and then without. The output stays up without the late
+    rows, until a person finishes the backfill."""
+    platform = quick(new_platform("tests/support/quiet_late.py"), monkeypatch)
+    early, late = sales(0)[::2], sales(0)[1::2]
+    asked = ("--from", shop_oracle.START.isoformat(), "--to", (shop_oracle.START + timedelta(minutes=3)).isoformat())
+    platform.put("shop", "early.jsonl", early)
+    platform.run("shop")
+    assert ended_at(platform, monkeypatch, "backfill-after-begin", 1, *asked, command="backfill")
+
+    def included() -> list[bool]:
+        return list(platform.sql("SELECT included FROM onlyonce.late WHERE late > 0")["included"])
+
+    def feed() -> None:
+        platform.put("shop", "late.jsonl", late)
+        until(lambda: len(included()) > 0, "the late rows")
+        platform.put("shop", "next.jsonl", sales(1))
+        until(lambda: windows(platform) == 6, "the windows of the next")
+
+    with meanwhile(platform, feed):
+        platform.run("shop", "--continuous", "--every", "0.2")
+    platform.sql("""SELECT pg_terminate_backend(pid, 10000) FROM onlyonce_private.incarnations
+                    JOIN pg_stat_activity ON application_name LIKE 'onlyonce/' || incarnation_no || '/%'
+                    WHERE kind = 'backfill'""")
+    platform.put("shop", "later.jsonl", sales(2))
+    platform.run("shop")
+
+    assert not any(included())
+    platform.backfill("shop", *asked)
+    check(platform, 3)
 
 
 @pytest.mark.whole

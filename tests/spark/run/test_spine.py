@@ -12,6 +12,7 @@ from onlyonce.commitlog.batches import Batches
 from onlyonce.core.errors import InvariantBroken, Superseded
 from tests.support import shop_oracle
 from tests.support.check_shop import check, check_outputs
+from tests.support.ended_runs import ended_at
 from tests.support.platform import Platform
 
 pytestmark = pytest.mark.spark
@@ -70,6 +71,24 @@ def test_bounded_run_equals_batch_over_everything(platform: Platform, spark: obj
 
     check(platform, files)
     check(platform, files, suffix="@1", late=False)
+
+
+def test_bounded_run_that_is_retried_leaves_newer_input_out(
+    platform: Platform, spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One output is written, and another has begun. The retry finishes both from the same input, and the next bounded
+    run reads all."""
+    platform.give(monkeypatch, ONLYONCE_OUTPUTS_AT_ONCE="1")
+    files = shop_oracle.sales(120, 3)
+    put_all(platform, files[:2])
+    assert ended_at(platform, monkeypatch, "output-after-begin", 2, "--bounded")
+    put_all(platform, files[2:], first=2)
+
+    platform.run("shop", "--bounded")
+    platform.run("shop", "--bounded")
+
+    check(platform, files[:2], suffix="@1", late=False)
+    check(platform, files, suffix="@2", late=False)
 
 
 @pytest.mark.whole

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -183,6 +183,17 @@ def test_silence_before_the_first_record_closes_nothing() -> None:
 
     assert closed_until(frontier, Fixed(timedelta(seconds=1)), 0) is None
     assert closed_until(frontier.after_batch(5 * SECOND), Fixed(timedelta(seconds=1)), 10 * SECOND) == -5 * SECOND
+
+
+@pytest.mark.parametrize("kind", ["ended", "silent"])
+def test_a_close_after_a_source_is_retired_moves_no_bound_back(kind: str) -> None:
+    """A close covers the largest event time of all sources, which is smaller once the furthest source is retired."""
+    close = (kind,) if kind == "ended" else (kind, 100 * SECOND, 0)
+    furthest = after(Frontier(max_event_time=50 * SECOND), close)
+
+    then = after(replace(furthest, max_event_time=20 * SECOND), close)
+
+    assert (then.ended, then.silent_max_event_time) == (furthest.ended, furthest.silent_max_event_time)
 
 
 def test_a_day_of_25_hours_is_not_closed_before_its_last_hour() -> None:
