@@ -317,6 +317,8 @@ def _meant(made: type, option: str, value: Any, names: tuple[str, ...]) -> str:
     if kinds := [name for name in names if name[0].isupper() and name != WORDS[bool]]:
         similar = near(str(value).lower(), [kind.lower() for kind in kinds])
         found = next((kind for kind in kinds if kind.lower() == similar), None)
+        if found is None and "Fixed" in names:
+            return f"for example {option}=Fixed(timedelta(hours=1))"
         kind = found or kinds[0]
         call = _calls(made, option).get(kind, f"{kind}(…)")
         return f"{'did you mean' if found else 'for example'} {option}={call}"
