@@ -24,6 +24,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from onlyonce.core import encodings
+from onlyonce.core.errors import Retryable
 from onlyonce.core.line_values import SHOWN, Invalid, csv_cells, shown
 from onlyonce.core.locations import Url, location
 from onlyonce.core.records import Damaged
@@ -120,6 +121,22 @@ class InputFile:
 def records(lines: Iterable[tuple[str, int]], unreadable: Container[str]) -> int:
     """Return how many records the files (path, lines) of a batch must have; an unreadable file counts as one."""
     return sum(1 if path in unreadable else number for path, number in lines)
+
+
+def check_inboxes(files: Iterable[InputFile]) -> None:
+    """Raise Retryable if a file's inbox is missing: then its files are not lost."""
+    for folder in sorted({_inbox_now(file) for file in files}):
+        if not folder.is_dir():
+            raise Retryable(
+                f"the inbox {folder} is no folder any more, and files of it were to be read",
+                data="nothing of this batch was read; the files count as they were listed",
+                hint="mount it, or put it back; the next attempt reads them",
+            )
+
+
+def _inbox_now(file: InputFile) -> Path:
+    below = Path(file.path).relative_to(file.root).parts if file.root else (file.path,)
+    return Path(file.place).parents[len(below) - 1]
 
 
 @dataclass(frozen=True)

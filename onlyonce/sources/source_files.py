@@ -8,11 +8,10 @@ sorted name, `max_files_a_batch` at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -25,7 +24,7 @@ from onlyonce.api.sources import IN_COLUMNS
 from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core import batch, reprocess, stored_names
 from onlyonce.core.batch import EPOCH, NOTHING, Corrections
-from onlyonce.core.errors import Refused, Retryable, Superseded
+from onlyonce.core.errors import Refused, Superseded
 from onlyonce.core.records import RecordPlaces
 from onlyonce.core.stored_names import BATCH_NO, SEEN_AT
 from onlyonce.engine import session
@@ -240,24 +239,8 @@ def unreadable(pipeline: Pipeline, files: list[InputFile]) -> dict[str, str]:
     found = {f.path: f.refusal or _changed(pipeline, f) for f in files}
     bad = {path: reason for path, reason in found.items() if reason}
     if bad and pipeline.source.has_inbox:
-        _check_inboxes(file for file in files if file.path in bad and not file.refusal)
+        listing.check_inboxes(file for file in files if file.path in bad and not file.refusal)
     return bad
-
-
-def _check_inboxes(files: Iterable[InputFile]) -> None:
-    """Raise Retryable if a file's inbox is missing: then its files are not lost."""
-    for folder in sorted({_inbox_now(file) for file in files}):
-        if not folder.is_dir():
-            raise Retryable(
-                f"the inbox {folder} is no folder any more, and files of it were to be read",
-                data="nothing of this batch was read; the files count as they were listed",
-                hint="mount it, or put it back; the next attempt reads them",
-            )
-
-
-def _inbox_now(file: InputFile) -> Path:
-    below = Path(file.path).relative_to(file.root).parts if file.root else (file.path,)
-    return Path(file.place).parents[len(below) - 1]
 
 
 def _changed(pipeline: Pipeline, file: InputFile) -> str | None:

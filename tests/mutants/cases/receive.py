@@ -287,8 +287,8 @@ MUTANTS = (
     Mutant(
         "gone-inbox-is-lost-files",
         "files of an inbox that is not mounted become invalid records",
-        "onlyonce/sources/source_files.py",
-        Never("_check_inboxes", "not folder.is_dir()"),
+        "onlyonce/sources/listing.py",
+        Never("check_inboxes", "not folder.is_dir()"),
         tests=("tests/unit/sources/test_folders.py::test_an_inbox_that_is_gone_loses_no_file_of_a_batch",),
     ),
 )

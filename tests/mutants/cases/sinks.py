@@ -805,7 +805,7 @@ MUTANTS = (
         "target-of-a-package-that-is-gone",
         "a drop leaves out a table whose package is not installed, without a word",
         "onlyonce/core/ownership.py",
-        Never("_is_ours", "place.of_target is None and place.kind not in SENT"),
+        Never("_is_claimed", "place.of_target is None and place.kind not in SENT"),
         tests=("tests/unit/sinks/test_target_kinds.py::test_a_kind_whose_package_is_gone_is_refused",),
     ),
     Mutant(
