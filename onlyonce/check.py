@@ -467,7 +467,7 @@ def columns_apart(pipeline: Pipeline, changed: Iterable[Change], new: Collection
     for output in pipeline.outputs if kept else ():
         if pipeline.root_of(output).name not in queries or output.sink.write not in ("append", "upsert"):
             continue
-        with suppress(OnlyonceError):  # a table that can't be read is refused elsewhere
+        with suppress(OnlyonceError):  # such a table is refused elsewhere
             gives = StructType.fromJson(kept.schemas[output.name])  # type: ignore[union-attr]
             wanted, there, where = implementation(output.sink).types_there(pipeline, output, gives) or ({}, {}, "")
             made_by = pipeline.root_of(output) if output.is_result else output
@@ -475,8 +475,8 @@ def columns_apart(pipeline: Pipeline, changed: Iterable[Change], new: Collection
             if added := _not_in(there, wanted) if there else []:
                 found.append(
                     f"{whose}{where} has no column {', '.join(added)}, which {made_by.made_by} gives: a run adds it, "
-                    "and earlier rows have no value there (null). If another column is meant, name it in the function: "
-                    "alias(…)"
+                    "null in rows of windows that are not computed again. If another column is meant, name it in the "
+                    "function: alias(…)"
                 )
             if lost := _not_in(wanted, there):
                 found.append(
@@ -503,7 +503,7 @@ def not_begun(database: Database, pipeline: Pipeline, instance: str) -> set[str]
 
 def no_run(error: Refused) -> str:
     """Return the warning for what a run refuses before it reads anything."""
-    behind = "\n" if "\n" in error.what else ". "  # what differs is shown as lines
+    behind = "\n" if "\n" in error.what else ". "  # the lines that differ
     return f"no run begins: {error.what}{behind}{error.hint[:1].upper()}{error.hint[1:]}"
 
 

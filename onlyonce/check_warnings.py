@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from onlyonce.api.pipeline import folder as inbox_of
 from onlyonce.api.sources import IN_COLUMNS, line_layout
 from onlyonce.core.changing_calls import changing_calls
 from onlyonce.core.windows import Chained
+from onlyonce.unexpected import extra_of
 
 
 def missing_inboxes(pipeline: Pipeline) -> list[str]:
@@ -38,6 +40,11 @@ def missing_inboxes(pipeline: Pipeline) -> list[str]:
 def unasked_brokers(pipeline: Pipeline) -> list[str]:
     """Return the brokers of a pipeline's topics: a check asks none, since it may run on another machine."""
     return [f"Kafka at {one.source.servers}" for one in each_input(pipeline) if isinstance(one.source, Kafka)]
+
+
+def lag_lacks() -> str:
+    """Return what is to be installed before `onlyonce lag` can ask a broker, as the rest of a sentence; or nothing."""
+    return "" if find_spec("confluent_kafka") else f", after pip install '{extra_of('confluent_kafka')}'"
 
 
 WHOLE_NUMBERS = frozenset({"tinyint", "smallint", "int", "bigint"})

@@ -227,7 +227,8 @@ class DriverHook(SparkSubmitHook):
 
 IVY = re.compile(
     r"Ivy Default Cache set to|The jars for the packages stored in|:: (?:loading settings|resolving dependencies|"
-    r"resolution report|retrieving) ::|:: modules in use:|\S+#\S+ added as a dependency|confs: \[|found \S+#\S+ in |"
+    r"resolution report|retrieving) ::|:: (?:modules in use|evicted modules):|"
+    r"\S+#\S+ by \[|\S+#\S+ added as a dependency|confs: \[|found \S+#\S+ in |"
     r"\S+#\S+ from \S+ in \[|\|.*\|$|-{30,}$|\d+ artifacts copied"
 )
 """Ivy's lines about jars that it has found: a hundred of them come before the first line of a driver."""

@@ -186,7 +186,7 @@ def _check(column: str, kind: str) -> None:
         raise Refused(
             f"{column} is followed by {more[0].strip()!r} without a comma",
             data="nothing was read or written",
-            hint=f"put a comma before {more[1]}",
+            hint=f"put a comma before {more[1]!r}",
         )
     if found[2] == "<":
         for inner in split(found[3]):

@@ -132,8 +132,8 @@ def not_a_path(what: str, option: str, *, kind: str = "function") -> Refused:
     meant = f"did you mean '{dotted[1][:-1]}:{dotted[2]}'? " if dotted else ""
     return Refused(
         f"{what} is not of the form 'module:{kind}'",
-        hint=f"{meant}{'It is' if meant else 'such as'} {option}='{example} in transforms.py"
-        f"{'' if meant else f'; or import the {kind} and give it without quotes'}",
+        hint=meant.strip()
+        or f"such as {option}='{example} in transforms.py; or import the {kind} and give it without quotes",
     )
 
 
@@ -240,6 +240,7 @@ NO_OPTIONS = {
     "trigger": "leave it out: `onlyonce run` or a DAG's schedule says when a pipeline runs",
     "checkpoint": "leave it out: the checkpoints are in the platform's home, ONLYONCE_HOME",
 }
+NO_OPTIONS["partitionby"] = "leave it out: rows of windows are partitioned by their date, in the column window_date"
 NO_OPTIONS["checkpointlocation"] = NO_OPTIONS["checkpoint"]
 """The options of other libraries that none of ours means, with the hint."""
 EXPLAINED = {

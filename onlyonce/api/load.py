@@ -10,9 +10,11 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
+import io
 import re
 import shlex
 import sys
+import tokenize
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.machinery import SourceFileLoader
@@ -606,11 +608,43 @@ def _hint(error: Exception, path: Path) -> str:
     if wrong := re.match(r"'(\w+)' is an invalid keyword argument for __new__", str(error)):
         return f"{did_you_mean(near(wrong[1], LENGTHS))}a timedelta takes {', '.join(LENGTHS)}"
     if isinstance(error, SyntaxError):
-        opened = re.match(r"'(.)' was never closed", str(error.msg))
-        return (
-            f"close the {opened[1]!r} of that line" if opened else "correct that line, or the end of the line before it"
-        )
+        return _syntax_hint(error, path)
     return "correct the file"
+
+
+def _syntax_hint(error: SyntaxError, path: Path) -> str:
+    begin, end = error.lineno or 1, error.end_lineno or error.lineno or 1
+    if "was never closed" in error.msg and (opened := _left_open(path.read_text())):
+        line, text = opened
+        return f"close the bracket of line {line}: {text}"
+    if "forgot a comma" in error.msg:
+        where = "in that line" if begin == end else f"between line {begin} and line {end}"
+        return f"put a comma where it is missing, {where}"
+    return "correct that line, or the end of the line before it"
+
+
+def _left_open(text: str) -> tuple[int, str] | None:
+    """Return the line, by its number and text, whose bracket is not closed; None if the indentation is not clear.
+
+    Python names the outermost bracket. A closing one that begins a line, and stands further left than the line of the
+    bracket that it closes, was meant for another.
+    """
+    lines, opened = text.splitlines(), list[int]()
+    with suppress(tokenize.TokenError, SyntaxError):
+        for one in tokenize.generate_tokens(io.StringIO(text).readline):
+            line = one.start[0]
+            if one.type == tokenize.OP and one.string in "([{":
+                opened.append(line)
+            elif one.type == tokenize.OP and one.string in ")]}" and opened:
+                begins = not lines[line - 1][: one.start[1]].strip()
+                if begins and one.start[1] < _indent(lines[opened[-1] - 1]):
+                    break
+                opened.pop()
+    return (opened[-1], lines[opened[-1] - 1].strip()) if opened else None
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 LENGTHS = ("weeks", "days", "hours", "minutes", "seconds", "milliseconds", "microseconds")

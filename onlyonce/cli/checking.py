@@ -109,10 +109,12 @@ def check(
     if by_place := [one.name for one in chosen if one.by_position]:
         facts["identified by place"] = f"{', '.join(by_place)} (record_id=(): a second copy of a record is kept too)"
     if brokers := sorted({broker for one in chosen for broker in check_warnings.unasked_brokers(one)}):
-        facts["not asked"] = f"{', '.join(brokers)} (onlyonce lag does)"
+        facts["not asked"] = f"{', '.join(brokers)} (onlyonce lag does{check_warnings.lag_lacks()})"
     held_up = ", ".join(name for name, said in by_log.items() if said.refuses)
     waiting = ", ".join(f"{name}/{output}" for name, outputs in unsent.items() for output in outputs)
+    silent = ", ".join(f"{one.name}/{output}" for one in chosen for output in found[one.name].away)
     but = f"no run of {held_up} begins" if held_up else waiting and f"the rows of {waiting} can't be sent from here"
+    but = but or (silent and f"the database of {silent} did not answer")
     title = f"what is declared is right, but {but}" if but else ALL_RIGHT
     give(Report(title, "check", facts, tables, warnings), as_json)
 

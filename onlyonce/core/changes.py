@@ -266,8 +266,7 @@ def check_goes_on(incarnation: str, found: list[Change], *, invalid_lost: int | 
         raise Refused(
             _has_changed(first, incarnation),
             data=f"nothing was read or written. {_sentence(first.why)}",
-            hint=f"`onlyonce plan {pipeline}` says what it needs; with --yes it does it. `onlyonce check {pipeline}` "
-            "says first whether the functions work",
+            hint=f"`onlyonce plan {pipeline}` says what it needs; with --yes it does it",
         )
 
 

@@ -84,7 +84,7 @@ def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: 
             data=data,
             hint=f"name {missing} in that step, too (select, groupBy)",
         )
-    hint = f"{did_you_mean(near(missing, known, 0.5))}choose one of: {', '.join(known)}{more}"
+    hint = f"{did_you_mean(near(missing, known))}choose one of: {', '.join(known)}{more}"
     return Refused(f"{what}does not exist", data=data, hint=hint)
 
 
@@ -95,7 +95,7 @@ def _similar(error: BaseException) -> str:
     if isinstance(error, NameError) and error.name:
         return did_you_mean(near(error.name, [*errors.names_at(error), *dir(builtins)]))
     if isinstance(error, TypeError) and _TOO_FEW.search(str(error)):
-        return "a function has a parameter for the records, and one for each lookup by its name. "
+        return "give it a parameter for the records, and one for each lookup by its name: def name(records). Then "
     return ""
 
 

@@ -179,6 +179,8 @@ def test_ivys_list_of_jars_is_not_in_the_log_of_a_task() -> None:
     :: resolution report :: resolve 153ms :: artifacts dl 5ms
     :: modules in use:
     io.delta#delta-spark_4.2_2.13;4.4.0 from central in [default]
+    :: evicted modules:
+    org.slf4j#slf4j-api;2.0.17 by [org.slf4j#slf4j-api;2.0.13] in [default]
     ---------------------------------------------------------------------
     |                  |            modules            ||   artifacts   |
     :: retrieving :: org.apache.spark#spark-submit-parent-1

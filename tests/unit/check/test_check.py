@@ -48,7 +48,7 @@ GOOD = (
 )
 BAD = {"n decimal(39,2)": "for example decimal(38,2)", "n array<decimal(5,6)>": "for example decimal(38,6)", "n varchar(20)": "did you mean 'string'?", "n money": "did you mean 'decimal(18,2)'?", "n itn": "did you mean 'int'?", "n text": "did you mean 'string'?", "a array<strin>": "did you mean 'string'?", "n": "n string",
        "a array": "array<…>", "a map<string>": "2 types", "a struct<b: lnog>": "did you mean 'long'?",
-       "a long b string": "put a comma before b", "a decimal(10,2) `b` int": "put a comma before b", "a struct<b: int c: int>": "put a comma before c"}  # fmt: skip
+       "a long b string": "put a comma before 'b'", "a decimal(10,2) `b` int": "put a comma before 'b'", "a struct<b: int c: int>": "put a comma before 'c'"}  # fmt: skip
 
 
 @pytest.mark.parametrize("schema", GOOD)
@@ -339,8 +339,8 @@ def test_columns_that_a_changed_function_gives_no_more_are_named(monkeypatch: py
     assert check.warnings_of_changes(shop, [replace(function, part="late of output all")]) == []
     there.types_there = lambda *_: ({"shop": "string", "n": "bigint"}, {"shop": "string", "sum": "bigint"}, "a.b")
     assert check.warnings_of_changes(shop, [], ["receive", "all"]) == [
-        "f.py:1: output all: a.b has no column n, which m:f gives: a run adds it, and earlier rows have no value there "
-        "(null). If another column is meant, name it in the function: alias(…)",
+        "f.py:1: output all: a.b has no column n, which m:f gives: a run adds it, null in rows of windows that are not "
+        "computed again. If another column is meant, name it in the function: alias(…)",
         f"f.py:1: output all: {lost}",
     ]
     made = replace(OUTPUT, name="made", transform="", from_output="all", sink=Delta())

@@ -864,7 +864,8 @@ def test_check_without_its_database_gives_its_results(monkeypatch: pytest.Monkey
     result = CliRunner().invoke(app, ["check", "shop", "--pipelines", "tests/support/shop.py"])
     said = " ".join((result.stdout + result.stderr).split())
 
-    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, checking.ALL_RIGHT)
+    title = "what is declared is right, but the database of shop/per_shop did not answer"
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, title)
     assert (
         f"the log was not asked, so what runs have done was not compared: the PostgreSQL database at 127.0.0.1:{port}/x"
         in said

@@ -107,7 +107,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "a bracket of a list": (lambda: pipeline(schema="id string, at timestamp, n array<int"), "column n has the type 'array<int', whose bracket is not closed", "close it by '>'"),
     "two columns of the record id": (lambda: pipeline(record_id=("idat",)), "'idat' is not a declared column", "a comma is missing between 'id' and 'at'"),
     "a source's option of a sink": (lambda: KafkaSink(topic="t", servers="a:1"), "KafkaSink: unknown option 'servers'", "did you mean 'connection'? It names the environment variable"),  # type: ignore[call-arg]
-    "an option of another library that is near one of ours": (lambda: Delta(partition_by="shop"), "Delta: unknown option 'partition_by'", "choose one of: path"),  # type: ignore[call-arg]
+    "an option of another library that is near one of ours": (lambda: Delta(partition_by="shop"), "Delta: unknown option 'partition_by'", "leave it out: rows of windows are partitioned by their date"),  # type: ignore[call-arg]
     "a dotted transform": (lambda: output(transform="shop.transforms.per_hour"), "is not of the form", "did you mean 'shop.transforms:per_hour'?"),
     "a misspelt option of another class": (lambda: pipeline(watermark_dely=1), "Pipeline: unknown option", "'watermark_delay' is an option of Output: give"),
     "keys of an output": (lambda: output(keys="id"), "Output: unknown option", "'keys' is an option of CustomSink, Delta, FileSink, Iceberg and others: give"),

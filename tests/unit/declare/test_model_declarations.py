@@ -211,7 +211,11 @@ def test_pipeline_of_another_project_is_refused_as_one_of_the_log(write: Callabl
             r":\d+: PIPELINE in place of PIPELINES",
             r"PIPELINES = [SALES]",
         ),
-        ("PIPELINES = [\n", "can't be loaded: SyntaxError: .*was never closed\n", "close the '['"),
+        (
+            "PIPELINES = [\n",
+            "can't be loaded: SyntaxError: .*was never closed\n",
+            "close the bracket of line 2: PIPELINES = [",
+        ),
         ("import not_there_at_all\n", "can't be loaded: ModuleNotFoundError: .*not_there_at_all", "correct the import"),
         ("1 / 0\n", "can't be loaded: ZeroDivisionError", "correct the file"),
         (
@@ -655,3 +659,23 @@ def test_declaration_is_compiled_from_its_source(write: Callable[..., Path], mon
         os.utime(path, (1_700_000_000,) * 2)
         assert [output.name for output in declarations.load([path])["p"].outputs] == [name]
         py_compile.compile(str(path))
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["        window=Fixed(timedelta(hours=1),", '    schema=(\n        "id string"', '    record_id=("id",'],
+    ids=["call", "lines", "tuple"],
+)
+def test_an_open_bracket_is_named_by_its_own_line(write: Callable[..., Path], broken: str) -> None:
+    """Python names the outermost one, which a reader sees closed."""
+    inner = broken if broken.startswith("        window") else "        window=Fixed(timedelta(hours=1)),"
+    outer = '    name="p",' if inner == broken else broken
+    text = (
+        f'\nSHOP = Pipeline(\n{outer}\n    outputs=Output(\n{inner}\n        name="o",\n    ),\n)\nPIPELINES = [SHOP]\n'
+    )
+    path = write(text=text)
+    with pytest.raises(Refused, match="was never closed") as refusal:
+        declarations.load([path])
+
+    number = path.read_text().splitlines().index(broken.splitlines()[0]) + 1
+    assert refusal.value.hint == f"close the bracket of line {number}: {broken.splitlines()[0].strip()}"
