@@ -75,7 +75,7 @@ MISTAKES: dict[str, Mistake] = {
     "misspelt function of Spark": Mistake('F.sum("cents")', 'F.smu("cents")', f"{T}:11", "has no attribute 'smu'", "did you mean 'sum'?"),
     "a string with a length": Mistake("shop string", "shop varchar", f"{D}:6", "type 'varchar', and the strings of records have no length", "did you mean 'string'?"),
     "wrong type": Mistake("cents long", "cents itn", f"{D}:6", "type 'itn', which Spark does not have", "did you mean 'int'?"),
-    "missing comma": Mistake("shop string, at", "shop string at", f"{D}:6", "column shop is followed by 'at timestamp' without a comma", "put a comma before at"),
+    "missing comma": Mistake("shop string, at", "shop string at", f"{D}:6", "column shop is followed by 'at timestamp' without a comma", "put a comma before 'at'"),
     "a schema that only Spark can judge": Mistake("cents long", "cents long, size string COLLATE NOPE", f"{D}:6", "Spark can't read the schema", "correct the schema"),
     "a name that Delta can't have": Mistake('.alias("cents")', '.alias("cents (sum)")', f"{D}:11", "can't have the character ' '", ".alias('records')"),
     "missing window": Mistake(
@@ -91,7 +91,7 @@ MISTAKES: dict[str, Mistake] = {
     "an aggregate of the clock": Mistake(
         'F.sum("cents")', "F.max(F.current_timestamp())", f"{T}:11", "uses max(current_timestamp()): an aggregate of the clock", "oo_ingestion_time"),
     "wrong sink keys": Mistake('("shop", "win', '("shopp", "win', f"{D}:11", "the key 'shopp' is not a column", "did you mean 'shop'?"),
-    "unreadable file": Mistake("PIPELINES = [", "PIPELINES = [[", f"{D}:4", "can't be loaded: SyntaxError", "close the '['"),
+    "unreadable file": Mistake("PIPELINES = [", "PIPELINES = [[", f"{D}:4", "can't be loaded: SyntaxError", "close the bracket of line 4: PIPELINES = [[Pipeline("),
     "wrong path": Mistake("Files()", 'Files(inbox="/not/there")', f"{D}:5", "/not/there", "mkdir -p /not/there"),
     "import error": Mistake("import functions", "import functionz", f"{T}:1", "cannot import name 'functionz'", "module"),
     "a function of Python's own": Mistake("FUNCTIONS:per_shop", "builtins:len", f"{D}:9", "is part of Python's own library", "write your own"),
