@@ -42,7 +42,7 @@ from onlyonce.engine import encoding
 from onlyonce.failpoints import passing
 from onlyonce.outputs import query, results, stateless, windows
 from onlyonce.receive import events, exchange, loop, unit
-from onlyonce.sinks.base import content
+from onlyonce.sinks.base import content, held_values
 from onlyonce.sinks.delta import delta_files
 from onlyonce.sinks.postgres import postgres_unit, sink_postgres
 from onlyonce.sinks.postgres.sink_postgres import PostgresWriter
@@ -129,7 +129,7 @@ def _played(play: Play) -> Any:
         (windows, "in_stream", lambda stream, root, until: stream), (results, "applied", _applied), (stateless, "is_stateless", lambda result: True),
         # rows are for the tasks: hashes by Spark are none of the stand-in's
         (stateless, "adds_no_rows", lambda result: False), (query, "written_in_driver", lambda *_: None),
-        (query, "run_query", run_query), (content, "tallied", frames.tallied), (content, "hashed", frames.hashed),
+        (query, "run_query", run_query), (content, "tallied", frames.tallied), (content, "hashed", frames.hashed), (held_values, "outside", lambda schema, lengths: None),
         (PostgresWriter, "write", lambda *given: _write(tasks, *given)),
     ]  # fmt: skip
     held = mock.patch.multiple(RunContext, settings=lambda self: {"played": "yes"})
