@@ -21,7 +21,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module, metadata
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +60,7 @@ from onlyonce.outputs import function, open_sessions, query, results, windows
 from onlyonce.outputs.unrepeatable import clock_in_aggregate, found_in, shared
 from onlyonce.receive import events
 from onlyonce.sinks.targets import implementation
-from onlyonce.unexpected import extra_of, not_installed
+from onlyonce.unexpected import extra_of, is_installed, not_installed
 
 NOTHING = "nothing was read or written"
 
@@ -611,7 +610,7 @@ def lacking_here(pipeline: Pipeline) -> dict[str, BaseException]:
     wrong: dict[str, BaseException] = {}
     for output in pipeline.outputs:
         root, sink = pipeline.root_of(output), output.sink
-        if not sink.is_external and sink.package and not _is_installed(sink.package):
+        if not sink.is_external and sink.package and not is_installed(sink.package):
             at = f"{declared_at(sink)}output {output.name}: "
             wrong.setdefault(root.name, not_installed(sink.package, at, "nothing of this output was written"))
         named = [] if sink.is_external or sink.is_own else [(sink, f"output {output.name}: ", "a sink's")]
@@ -640,7 +639,7 @@ def undeliverable(pipeline: Pipeline) -> dict[str, list[str]]:
         lacking = [
             f"the variable {name} {why_missing(name)}" for name in sorted(named_variables(sink)) if not variable(name)
         ]
-        if sink.package and not _is_installed(sink.package):
+        if sink.package and not is_installed(sink.package):
             lacking.append(f"the package {sink.package} is not installed (pip install '{extra_of(sink.package)}')")
         if lacking:
             lines[output.name] = [
@@ -649,13 +648,6 @@ def undeliverable(pipeline: Pipeline) -> dict[str, list[str]]:
                 for one in lacking
             ]
     return lines
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:  # a package above it
-        return False
 
 
 def wrong_tables(pipeline: Pipeline, schemas: Mapping[str, StructType]) -> dict[str, BaseException]:

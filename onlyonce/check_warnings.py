@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from onlyonce.api.pipeline import folder as inbox_of
 from onlyonce.api.sources import IN_COLUMNS, line_layout
 from onlyonce.core.changing_calls import changing_calls
 from onlyonce.core.windows import Chained
-from onlyonce.unexpected import extra_of
+from onlyonce.unexpected import extra_of, is_installed
 
 
 def missing_inboxes(pipeline: Pipeline) -> list[str]:
@@ -44,7 +43,7 @@ def unasked_brokers(pipeline: Pipeline) -> list[str]:
 
 def lag_lacks() -> str:
     """Return what is to be installed before `onlyonce lag` can ask a broker, as the rest of a sentence; or nothing."""
-    return "" if find_spec("confluent_kafka") else f", after pip install '{extra_of('confluent_kafka')}'"
+    return "" if is_installed("confluent_kafka") else f", after pip install '{extra_of('confluent_kafka')}'"
 
 
 WHOLE_NUMBERS = frozenset({"tinyint", "smallint", "int", "bigint"})

@@ -11,6 +11,7 @@ import os
 import tempfile
 import traceback
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 
 from onlyonce import settings
@@ -51,6 +52,14 @@ def missing_extra(error: ModuleNotFoundError) -> Refused | None:
     """
     name = error.name or ""
     return not_installed(name) if extra_of(name) else None
+
+
+def is_installed(module: str) -> bool:
+    """Return whether a module can be imported here, without importing it."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # a package above it
+        return False
 
 
 def not_installed(name: str, at: str = "", data: str = "nothing was read or written", where: str = "") -> Refused:

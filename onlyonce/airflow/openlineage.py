@@ -12,11 +12,7 @@ from typing import Any
 from onlyonce import environment, settings
 from onlyonce.airflow.log import database_url
 from onlyonce.api import pipeline as api_pipeline
-from onlyonce.api.pipeline import (
-    Output,
-    Pipeline,
-    target,
-)
+from onlyonce.api.pipeline import Output, Pipeline, target
 from onlyonce.core import ownership
 from onlyonce.core.errors import Refused
 

@@ -550,9 +550,7 @@ class PubSub(DeclaredSource):
         )
 
 
-WithInbox = Files | PubSub | Growing | Custom | DeltaSource
-"""The sources whose manifest lists files, or ranges of what is not a topic."""
-Source = WithInbox | Kafka
+Source = Files | PubSub | Growing | Custom | DeltaSource | Kafka
 
 
 def _check_csv_options(source: Files | Growing) -> None:

@@ -113,9 +113,12 @@ def check(
     held_up = ", ".join(name for name, said in by_log.items() if said.refuses)
     waiting = ", ".join(f"{name}/{output}" for name, outputs in unsent.items() for output in outputs)
     silent = ", ".join(f"{one.name}/{output}" for one in chosen for output in found[one.name].away)
-    but = f"no run of {held_up} begins" if held_up else waiting and f"the rows of {waiting} can't be sent from here"
-    but = but or (silent and f"the database of {silent} did not answer")
-    title = f"what is declared is right, but {but}" if but else ALL_RIGHT
+    but = [
+        *([f"no run of {held_up} begins"] if held_up else []),
+        *([f"the rows of {waiting} can't be sent from here"] if waiting else []),
+        *([f"the database of {silent} did not answer"] if silent else []),
+    ]
+    title = f"what is declared is right, but {but[0]}" if but else ALL_RIGHT
     give(Report(title, "check", facts, tables, warnings), as_json)
 
 

@@ -21,8 +21,8 @@ def did_you_mean(found: str | None) -> str:
 def choose(name: str, known: Collection[str], similarity: float = 0.6) -> str:
     """Return the hint for a name that is not known: the most similar known name, and the list of all known names.
 
-    If the list is long and some names are similar, list only these. For two known names without a comma
-    between them, the hint says so.
+    If the list is long and some names are similar, list only these. If the name is two known ones without a comma
+    between them, say so.
     """
     if joined := [one for one in known if name.startswith(one) and name.removeprefix(one) in known]:
         return f"a comma is missing between {joined[0]!r} and {name.removeprefix(joined[0])!r}"

@@ -456,12 +456,13 @@ SHORT_SECONDS = 10
 
 
 def _say_again(state: RetryCallState) -> None:
-    # A warning is shown to a person, who needs it once. The log has every attempt.
-    if settings.database_patience() < SHORT_SECONDS:  # a person waits for an answer, which tells it at its end
+    seconds = settings.database_patience()
+    if seconds < SHORT_SECONDS:  # the answer says it
         return
+    # A warning is shown to a person, who needs it once. The log has every attempt.
     problem = state.outcome.exception() if state.outcome else None
     say = log.warning if state.attempt_number == 1 else log.info
-    patience = f"trying again for {settings.database_patience():.0f} s"
+    patience = f"trying again for {seconds:.0f} s"
     say("the database is away", what=f"{first_line(problem or Exception())}; {patience}", attempt=state.attempt_number)
 
 

@@ -161,7 +161,7 @@ def _tables(database: Database, instance: str) -> Iterator[Table]:
     for path in (sources / source / name for source in sorted(store.names(sources)) for name in attempt_files.NAMES):
         if commit.exists(path):
             with suppress(FileNotFoundError):  # the last entries are merged already: nothing is left to compact
-                yield Table(path, MANIFEST, (manifest.last_append(path) or 0) - 1)
+                yield Table(path, MANIFEST, manifest.last_append(path) - 1)
 
 
 def _compact(database: Database, instance: str, of: Table, *, dry_run: bool) -> Compacted:

@@ -58,22 +58,26 @@ def last(table: Location, columns: list[str]) -> pa.Table | None:
     This needs no JVM.
     """
     try:
-        version = last_append(table)
-        if version is None:
-            return None
-        return pa.concat_tables(arrow_files.rows(file.path, columns) for file in opening.added(table, version))
+        _, files = _last_added(table)
+        return pa.concat_tables(arrow_files.rows(file.path, columns) for file in files) if files else None
     except FileNotFoundError:  # a compaction has merged these entries, and its commit or its file is gone since
         rows = pa.table(opening.table(table).to_pyarrow_table(columns=list(dict.fromkeys([*columns, BATCH_NO]))))
         return rows.filter(pc.equal(rows[BATCH_NO], pc.max(rows[BATCH_NO]))).select(columns) if len(rows) else None
 
 
-def last_append(table: Location) -> int | None:
-    """Return the version of the last commit that has added entries; None before the first.
+def last_append(table: Location) -> int:
+    """Return the version of the last commit that has added entries; 0 before the first.
 
-    A commit of another kind adds none: new columns, or entries moved to other files. Raise FileNotFoundError if the
-    commit is no longer in the table's log.
+    Raise FileNotFoundError if the commit is no longer in the table's log.
     """
-    return next((one for one in range(tables_commit.latest(table), -1, -1) if opening.added(table, one)), None)
+    return _last_added(table)[0]
+
+
+def _last_added(table: Location) -> tuple[int, list[opening.Added]]:
+    for version in range(tables_commit.latest(table), -1, -1):
+        if files := opening.added(table, version):  # new columns, or entries moved to other files, add none
+            return version, files
+    return 0, []
 
 
 def last_entry(entries: pa.Table | pa.RecordBatch) -> tuple[int | None, datetime | None]:

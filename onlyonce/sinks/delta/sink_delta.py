@@ -526,9 +526,10 @@ def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types
     if output.sink.write == "append":  # an upsert may change only rows that have a value there
         required = [one.name for one in there if not one.nullable and delta_rows.GENERATED not in one.metadata]
         refuse_required(f"output {output.name}", path, wanted, required)
-    given = {one.name for one in schema}  # a window's date comes from the sink
-    types = {one.name: one.dataType.simpleString() for one in there if one.name in given or one.name != WINDOW_DATE}
-    return wanted, types, str(path)
+    found = {one.name: one.dataType.simpleString() for one in there}
+    if WINDOW_DATE not in wanted:
+        found.pop(WINDOW_DATE, None)  # the sink gives it
+    return wanted, found, str(path)
 
 
 def frame(pipeline: Pipeline, output: Output, instance: str) -> pd.DataFrame:

@@ -263,7 +263,7 @@ MUTANTS = (
         "last-entries-compacted",
         "the last entries of a quiet source's manifest are merged, so that no commit has them",
         "onlyonce/operate/compact.py",
-        Replace("_tables", "manifest.last_append(path) or 0", "commit.latest(path)"),
+        Replace("_tables", "manifest.last_append(path)", "commit.latest(path)"),
         tests=("tests/contract/operate/test_compaction.py::test_a_quiet_source_among_several_keeps_its_last_batch",),
     ),
     Mutant(

@@ -19,7 +19,7 @@ MUTANTS = (
         "package-missed-after-receive",
         "a sink without its package is found when its first row is written, after receive has committed",
         "onlyonce/check.py",
-        Never("lacking_here", "not sink.is_external and sink.package and not _is_installed(sink.package)"),
+        Never("lacking_here", "not sink.is_external and sink.package and not is_installed(sink.package)"),
         tests=("tests/unit/check/test_check.py::test_sink_without_its_package_is_found_without_spark",),
     ),
     Mutant(
