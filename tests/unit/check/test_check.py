@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
 from structlog.testing import capture_logs
 
-from onlyonce import check, check_warnings
+from onlyonce import check, check_warnings, unexpected
 from onlyonce.api import ddl
 from onlyonce.api.messages import Avro
 from onlyonce.api.pipeline import (
@@ -392,14 +392,14 @@ def test_check_warns_of_what_a_delivery_would_lack(monkeypatch: pytest.MonkeyPat
         outputs=(Output(name="sent", transform="m:f", sink=sink), OUTPUT),
     )  # fmt: skip
     monkeypatch.delenv("MINE_BROKERS", raising=False)
-    monkeypatch.setattr(check, "find_spec", lambda _: None)
+    monkeypatch.setattr(unexpected, "find_spec", lambda _: None)
 
     [(name, [unset, missing])] = check.undeliverable(made).items()
 
     assert name == "sent"
     assert "output sent: the variable MINE_BROKERS is not set: its rows wait in the outbox" in unset
     assert "confluent_kafka is not installed (pip install 'onlyonce-pipelines[kafka]')" in missing
-    monkeypatch.setattr(check, "find_spec", lambda _: object())
+    monkeypatch.setattr(unexpected, "find_spec", lambda _: object())
     monkeypatch.setenv("MINE_BROKERS", "")
     assert "the variable MINE_BROKERS is set, but empty: its rows" in check.undeliverable(made)["sent"][0]
     monkeypatch.setenv("MINE_BROKERS", "here:9092")
@@ -460,7 +460,7 @@ def test_sink_without_its_package_is_found_without_spark(
     )  # fmt: skip
     monkeypatch.setenv("MINE", "mysql://me:mine@here/mine")
     assert check.lacking_here(made) == {}
-    monkeypatch.setattr(check, "find_spec", lambda _: None)
+    monkeypatch.setattr(unexpected, "find_spec", lambda _: None)
 
     [(output, error)] = check.lacking_here(made).items()
 
