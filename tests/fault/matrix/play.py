@@ -33,12 +33,13 @@ from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.commitlog.units import Units
 from onlyonce.context import OnBatch, Query, RunContext
 from onlyonce.core.batch import Batch
-from onlyonce.core.errors import OnlyonceError
+from onlyonce.core.errors import OnlyonceError, Retryable
 from onlyonce.core.locations import Location, on_disk
 from onlyonce.core.records import RecordPlaces
 from onlyonce.core.units import Content, UnitId
 from onlyonce.database.connect import Database
 from onlyonce.engine import encoding
+from onlyonce.engine.worker import GONE
 from onlyonce.failpoints import passing
 from onlyonce.outputs import query, results, stateless, windows
 from onlyonce.receive import events, exchange, loop, unit
@@ -147,8 +148,11 @@ def run_query(query: Query, source: Any, mode: str, on_batch: OnBatch, look: Any
     while True:
         try:
             return _loop(query, source, end, on_batch)
-        except FileExistsError:
-            # Another driver wrote into the checkpoint: as the product, on as long as our epoch is the highest.
+        except (FileExistsError, Retryable) as error:
+            # Another driver wrote into the checkpoint, or removed our blocks: as the product does, on as long as our
+            # epoch is the highest.
+            if isinstance(error, Retryable) and GONE not in str(error):
+                raise
             Incarnations(query.database).check_epoch(query.incarnation, query.driver.epoch)
 
 
