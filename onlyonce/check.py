@@ -37,6 +37,7 @@ from onlyonce.api.declaration import declared_at
 from onlyonce.api.outputs import check_rows
 from onlyonce.api.pipeline import Output, Pipeline, each_input, target
 from onlyonce.api.resolve import named_variables
+from onlyonce.api.target_identity import declared_identity
 from onlyonce.commitlog import units
 from onlyonce.commitlog.dropping import Targets, another_target
 from onlyonce.commitlog.incarnations import Declarations
@@ -45,7 +46,7 @@ from onlyonce.core.changes import Change
 from onlyonce.core.changing_calls import lines_of_call
 from onlyonce.core.errors import DatabaseAway, OnlyonceError, Refused
 from onlyonce.core.near_names import choose, near
-from onlyonce.core.ownership import Place, written
+from onlyonce.core.ownership import Place
 from onlyonce.core.runs import first_line
 from onlyonce.core.stored_names import OO_WINDOW, WINDOW_END, WINDOW_START
 from onlyonce.core.unrepeatable import Kind
@@ -436,15 +437,14 @@ def check_tables(pipeline: Pipeline, output: Output, schema: StructType) -> None
 
 def taken_tables(database: Database, pipeline: Pipeline) -> list[Refused]:
     """Return a refusal for each output whose table an output of another pipeline has: no run writes there."""
-    of_others = Targets(database).of_others([pipeline.name])
+    claimed = {declared_identity(claim.place): claim for claim in Targets(database).claimed()}
     found = []
     for output in pipeline.outputs:
         place = target(pipeline, output)
-        for taken in written(pipeline.name, [{"outputs": {output.name: {"target": place}}}]):
-            if taken in of_others:
-                what = f"output {output.name}: {Place(place).where} belongs to {'/'.join(of_others[taken])}"
-                hint = another_target(*of_others[taken])
-                found.append(Refused(f"{declared_at(output.sink)}{what}", data=NOTHING, hint=hint))
+        if (claim := claimed.get(declared_identity(place))) and claim.instance != pipeline.name:
+            what = f"output {output.name}: {Place(place).where} belongs to {claim.instance}/{claim.output}"
+            hint = another_target(claim.instance, claim.output)
+            found.append(Refused(f"{declared_at(output.sink)}{what}", data=NOTHING, hint=hint))
     return found
 
 

@@ -28,7 +28,7 @@ from onlyonce.core import shards as shard_files
 from onlyonce.core.durations import in_source
 from onlyonce.core.errors import Refused
 from onlyonce.core.file_names import Naming
-from onlyonce.core.locations import Location, check_folder, in_openlineage, is_url, location
+from onlyonce.core.locations import Location, check_target, in_openlineage, is_url, location
 from onlyonce.core.ownership import Place
 from onlyonce.core.stored_names import WINDOW_END, WINDOW_START
 from onlyonce.core.windows import Window
@@ -353,7 +353,7 @@ class Delta(DeclaredSink):
         if self.path and is_url(self.path):
             location(self.path, "Delta: path")
         else:
-            check_folder("Delta: path", self.path)
+            check_target("Delta: path", self.path)
 
     def target(self, default: str) -> str:
         """Return where the rows go, as a string: equal strings mean the same place. `default` is
@@ -608,7 +608,7 @@ class FileSink(DeclaredSink):
                 hint="leave naming and prefix out, and let the function return the whole name",
             )
         if "://" not in (self.path or "") or (self.path or "").lower().startswith("file:"):
-            check_folder("FileSink: path", self.path)
+            check_target("FileSink: path", self.path)
 
     @property
     def in_words(self) -> str:

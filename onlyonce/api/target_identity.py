@@ -50,6 +50,11 @@ def identity(place: Place, database: Callable[[str | None], str], suffix: str = 
     return text.lower() if kind is not None and kind.ignores_case else text
 
 
+def declared_identity(place: str) -> str:
+    """Return the identity of a place by its text, without a connection to its database."""
+    return identity(Place(place), by_address)
+
+
 def _folder(where: str, root: Location) -> str:
     if is_url(where):
         scheme, rest = where.partition("?")[0].split("://", 1)
@@ -76,13 +81,13 @@ def refuse_own_tables(pipelines: Iterable[Pipeline]) -> None:
     """Raise Refused for a lookup in a table of its own pipeline: its content would depend on which output ran first."""
     for pipeline in pipelines:
         written = {
-            identity(place, by_address): output.name
+            declared_identity(place): output.name
             for output in pipeline.outputs
-            if (place := Place(target(pipeline, output))).of_target
+            if Place(place := target(pipeline, output)).of_target
         }
         for output in pipeline.outputs:
             for lookup in output.lookups:
-                same = identity(Place(lookup.table.target("")), by_address)
+                same = declared_identity(lookup.table.target(""))
                 if same in written:
                     raise Refused(
                         f"{declared_at(lookup)}lookup {lookup.name} of output {output.name} is the table that output "
@@ -98,7 +103,7 @@ def refuse_shared(pipelines: Iterable[Pipeline]) -> None:
 
     Raise it also if an output writes to a table that the platform derives from another output's table."""
     declared = sorted(
-        (identity(place, by_address), f"{pipeline.name}/{output.name}")
+        (declared_identity(place.text), f"{pipeline.name}/{output.name}")
         for pipeline in pipelines
         for output in pipeline.outputs
         for place in _all_of(Place(target(pipeline, output)), output)

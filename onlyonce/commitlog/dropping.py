@@ -45,6 +45,14 @@ class Made(NamedTuple):
     table_id: str | None
 
 
+class Claimed(NamedTuple):
+    """The place of an output."""
+
+    place: str
+    instance: str
+    output: str
+
+
 class Targets(Transactions):
     """Which output has which target."""
 
@@ -94,10 +102,9 @@ class Targets(Transactions):
         return str(ask(self.connection, "targets", "database")[0].identity)
 
     @one_transaction
-    def of_others(self, instances: list[str]) -> dict[str, tuple[str, str]]:
-        """Return the places that outputs of other instances have, each with its instance and output."""
-        taken = ask(self.connection, "targets", "taken", instances=instances)
-        return {row.place: (row.instance, row.output) for row in taken}
+    def claimed(self) -> list[Claimed]:
+        """Return the place of each output."""
+        return [Claimed(row.place, row.instance, row.output) for row in ask(self.connection, "targets", "claimed")]
 
     @one_transaction
     def forget(self, instances: list[str], outputs: list[str] | None, kept: list[str]) -> None:

@@ -96,14 +96,14 @@ class Files(Transactions):
         return [Winner(**row._mapping) for row in rows]
 
     @one_transaction
-    def waiting(self, instances: list[str] | None, panes: int) -> list[Winner]:
+    def waiting(self, instances: list[str] | None, panes: int, away: list[str]) -> list[Winner]:
         """Return the files of the first `panes` panes that have a file without its final name.
 
         instances   whose panes; None: those of all
+        away        places whose panes are left out
         """
-        rows = ask(
-            self.connection, "files", "waiting", instances=instances or [], everything=instances is None, panes=panes
-        )  # fmt: skip
+        asked = {"instances": instances or [], "everything": instances is None, "panes": panes, "away": away}
+        rows = ask(self.connection, "files", "waiting", **asked)
         return [Winner(**row._mapping) for row in rows]
 
     @one_transaction
@@ -117,8 +117,8 @@ class Files(Transactions):
         return {row.place for row in ask(self.connection, "files", "places")}
 
     @one_transaction
-    def standings(self, place: str, temporaries: dict[str, Temporary]) -> dict[str, Standing]:
-        """Return what the log says about temporary files, by name.
+    def standings(self, places: list[str], temporaries: dict[str, Temporary]) -> dict[str, Standing]:
+        """Return what the log says about temporary files, by name. `places`: all spellings of the place that has them.
 
         Call it after they were listed: then the log already has the batch that began each listed file.
         """
@@ -132,5 +132,5 @@ class Files(Transactions):
             }
             for name, file in temporaries.items()
         ]
-        rows = ask(self.connection, "files", "standings", place=place, temporaries=json.dumps(wanted))
+        rows = ask(self.connection, "files", "standings", places=places, temporaries=json.dumps(wanted))
         return {row.temporary: Standing(row.winner, row.settled, row.epoch) for row in rows}

@@ -129,7 +129,7 @@ def asked_pause(retry_after: str, now: datetime) -> float:
     except ValueError:
         try:
             at = parsedate_to_datetime(retry_after)
-        except ValueError:
+        except (ValueError, OverflowError):
             return 0.0
         seconds = ((at if at.tzinfo else at.replace(tzinfo=UTC)) - now).total_seconds()
     return min(max(seconds, 0.0), LONGEST_ASKED_SECONDS) if seconds == seconds else 0.0

@@ -185,6 +185,17 @@ def check_folder(whose: str, named: str | None) -> None:
         )
 
 
+def check_target(whose: str, named: str | None) -> None:
+    """Raise Refused for a folder of results that is no folder, or another one for each user."""
+    check_folder(whose, named)
+    if named is not None and named.startswith("~"):
+        raise Refused(
+            f"{whose} is {named!r}: another folder for each user that runs it",
+            data="nothing was read or written",
+            hint="write the whole path, from / on; or a path below the folder in the home, without ~",
+        )
+
+
 def check_inbox(whose: str, named: str | None) -> None:
     """Raise Refused for a folder that depends on the user or the working directory."""
     check_folder(f"{whose}: inbox", named)

@@ -21,9 +21,10 @@ from typing import Any
 from onlyonce import failed_runs, logs, settings
 from onlyonce.api import load as declarations
 from onlyonce.api.pipeline import Pipeline, each_input, folder
+from onlyonce.api.target_identity import declared_identity
 from onlyonce.asked import parse
 from onlyonce.commitlog import units
-from onlyonce.commitlog.dropping import Dropped, Drops, Left, Targets
+from onlyonce.commitlog.dropping import Claimed, Dropped, Drops, Left, Targets
 from onlyonce.commitlog.health import Views
 from onlyonce.commitlog.units import Authorities
 from onlyonce.console import plain
@@ -57,8 +58,7 @@ def main(argv: list[str]) -> Report:
     if is_declared:
         found.refuse_kept(asked.name)
     _refuse(found, asked)
-    in_use = Targets(database).of_others([*found.instances, *(left.instance for left in before)])
-    leaves = list(_leaves(found, before, in_use, tables=asked.tables))
+    leaves = list(_leaves(found, before, _in_use(Targets(database).claimed(), found, before), tables=asked.tables))
     for place in (Place(left.place) for left in leaves if left.state == "going"):
         if in_database(place) or place.kind == "units":
             units.url_of(place.variable)  # refuse an unset variable before anything is removed
@@ -102,13 +102,30 @@ def _refuse(found: Dropped, asked: Namespace) -> None:
         )
 
 
+def _in_use(claimed: list[Claimed], found: Dropped, before: list[Left]) -> set[str]:
+    """Return the identities of the places that are claimed by what is not dropped: another pipeline or output."""
+    going = {*found.instances, *(left.instance for left in before)}
+    outputs = {name for row in found.parts for name in row.parts.get("outputs", {})}
+    left_before = {declared_identity(left.place) for left in before}
+    return {
+        same
+        for claim in claimed
+        if claim.instance not in going
+        or not (found.query is None or claim.output in outputs or declared_identity(claim.place) in left_before)
+        for same in [declared_identity(claim.place)]
+    }
+
+
 def _leaves(found: Dropped, before: list[Left], in_use: Collection[str], *, tables: bool) -> Iterator[Left]:
-    """Yield each place outside the log with what becomes of it, except tables that another pipeline writes to."""
+    """Yield each place outside the log with what becomes of it, except tables that another pipeline or output has.
+
+    `in_use`: the identities of their places.
+    """
     state = "going" if tables else "left"
     # An output of which the log knows no incarnation has no folder either: the name is wrong, or it is dropped already.
     for instance in found.instances if found.incarnations or found.query is None else ():
         mine = [row.parts for row in found.parts if row.instance == instance]
-        places = [place for place in written(instance, mine) if place not in in_use]
+        places = [place for place in written(instance, mine) if declared_identity(place) not in in_use]
         known = [one.authority for one in found.elsewhere if found.incarnations[one.incarnation] == instance]
         outputs = [name for part in mine for name in part.get("outputs", {})]
         for place in (
@@ -119,7 +136,7 @@ def _leaves(found: Dropped, before: list[Left], in_use: Collection[str], *, tabl
             becomes = state if Place(place).of_target else "going"
             yield Left(place, instance, found.query, found.of(instance), becomes)
     for left in before:
-        going = left.state == "going" or (tables and left.place not in in_use)
+        going = left.state == "going" or (tables and declared_identity(left.place) not in in_use)
         yield Left(left.place, left.instance, left.query, left.incarnations, "going" if going else "left")
 
 

@@ -28,9 +28,16 @@ def folder_of(place: Place, root: Location) -> Location:
 
 
 def remove(folder: Location) -> None:
-    """Remove a folder, or the objects below a prefix. A killed removal is finished by the next one."""
+    """Remove a folder, or the objects below a prefix. A killed removal is finished by the next one.
+
+    Of a symbolic link, remove the folder that it leads to, then the link.
+    """
     if isinstance(folder, Url):
         _remove_objects(folder)
+        return
+    if folder.is_symlink():
+        remove(folder.resolve())
+        folder.unlink()
         return
     gone = folder.parent / f"{GONE}{folder.name}"
     shutil.rmtree(gone, ignore_errors=True)

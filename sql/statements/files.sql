@@ -89,11 +89,11 @@ FROM (SELECT *, max(pane) OVER (PARTITION BY window_start, window_end) AS newest
 WHERE f.pane = f.newest OR f.window_start IS NULL ORDER BY f.file_no
 
 -- waiting --
--- The panes, oldest first, with files that have no final name yet, and all files of each. A pane is known only when
--- its batch is committed.
+-- The panes, oldest first, with files that have no final name yet, and all files of each, without places that are away.
+-- A pane is known only when its batch is committed.
 WITH next AS (
     SELECT DISTINCT instance, output, window_start, window_end, pane FROM onlyonce_private.files
-    WHERE pane IS NOT NULL AND finalized_at IS NULL AND (instance = ANY(:instances) OR :everything)
+    WHERE pane IS NOT NULL AND finalized_at IS NULL AND (instance = ANY(:instances) OR :everything) AND place <> ALL(:away)
     ORDER BY instance, output, window_start, pane LIMIT :panes)
 SELECT f.file_no, f.instance, f.output, f.window_start, f.window_end, f.generation, f.pane, f.shard, f.shards, f.place,
        f.temporary, f.name, f.rows, f.bytes, f.checksum, f.finalized_at
@@ -125,7 +125,7 @@ SELECT place FROM one WHERE place IS NOT NULL
 -- its unit or batch is committed. Also the highest epoch of its incarnation. An incarnation's batches are committed in order.
 -- One statement has one snapshot.
 SELECT t.temporary,
-       EXISTS (SELECT 1 FROM onlyonce_private.files f WHERE (f.place, f.temporary) = (:place, t.temporary)
+       EXISTS (SELECT 1 FROM onlyonce_private.files f WHERE f.place = ANY(:places) AND f.temporary = t.temporary
                AND NOT EXISTS (SELECT 1 FROM onlyonce_private.backfills b
                                WHERE (b.incarnation, b.batch_id) = (f.incarnation, f.batch_id) AND b.state = 'replaced')) AS winner,
        EXISTS (SELECT 1 FROM onlyonce_private.units u

@@ -42,9 +42,9 @@ SELECT EXISTS (
 SELECT (SELECT system_identifier FROM pg_control_system()) || '/' || oid AS identity
 FROM pg_database WHERE datname = current_database()
 
--- taken --
--- The places that other instances have.
-SELECT place, instance, output FROM onlyonce_private.targets WHERE instance <> ALL (:instances)
+-- claimed --
+-- The place of each output.
+SELECT place, instance, output FROM onlyonce_private.targets ORDER BY place
 
 -- forget --
 -- Dropped outputs have no targets; places that still have rows stay reserved.

@@ -19,12 +19,13 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
+from uuid import uuid4
 
 from pyarrow import ArrowInvalid, fs
 
 from onlyonce import settings
 from onlyonce.core import ownership, shards, stored_names
-from onlyonce.core.errors import InvariantBroken, Refused
+from onlyonce.core.errors import InvariantBroken, Refused, Retryable
 from onlyonce.core.locations import Url, is_s3, location
 from onlyonce.core.shards import Winner
 from onlyonce.core.stored_names import WINDOW_END, WINDOW_START
@@ -34,6 +35,10 @@ from onlyonce.tables.arrow_files import Sink
 from onlyonce.tables.stores import sync
 
 PIECE = 1 << 20
+
+
+UNREACHABLE = (OSError, ImportError, ValueError, Refused, Retryable)
+"""Errors of a store that is away or refuses a request, whose package is not installed, or that no package knows."""
 
 
 class Counted(io.RawIOBase):
@@ -174,9 +179,14 @@ class LocalStore:
         return path.read_text() if path.is_file() else None
 
     def put_note(self, note: str) -> None:
-        """Write the folder's note if it has none. If two platforms write at the same time, one succeeds."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        stores.of(self.folder).put_new(self.folder / ownership.FILE, note.encode())
+        """Write the folder's note if it has none, as whole as a final file. If two platforms write, one succeeds."""
+        partial = f"{ownership.FILE}-{uuid4().hex}"
+        with self.create(partial) as file:
+            file.write(note.encode())
+        self.settle([partial])
+        _link(self.folder / PENDING / partial, self.folder / ownership.FILE)
+        self.remove(partial)
+        sync(self.folder)
 
     def temporaries(self) -> Iterator[tuple[str, float]]:
         """Yield (name, seconds since it last grew)."""
@@ -490,4 +500,4 @@ def store_of(place: str) -> Store:
 
 def folder_of(place: str) -> Path:
     """Return the folder of a place that is not a URL."""
-    return settings.files_dir() / Path(place).expanduser()
+    return settings.files_dir() / place

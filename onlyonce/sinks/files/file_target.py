@@ -5,10 +5,11 @@ Its rows are not counted here: `finalize.disagreements` compares each file with 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from onlyonce import settings
+from onlyonce.api.target_identity import declared_identity
 from onlyonce.core.errors import Refused, Retryable
 from onlyonce.core.ownership import Place
 from onlyonce.sinks.files.file_stores import store_of
@@ -46,6 +47,14 @@ def rows_by_window(place: Place, windowed: bool) -> Windows:
 def drop(place: Place) -> None:
     """Remove the folder, or the objects below the prefix."""
     removal.remove(removal.folder_of(place, settings.files_dir()))
+
+
+def spellings(places: Iterable[str]) -> list[list[str]]:
+    """Return the places, with all spellings of one place together."""
+    found: dict[str, list[str]] = {}
+    for place in sorted(places):
+        found.setdefault(declared_identity(f"files:{place}"), []).append(place)
+    return [*found.values()]
 
 
 @contextmanager

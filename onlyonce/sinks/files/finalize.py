@@ -9,7 +9,7 @@ error (docs/specification/final-file.md).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -23,16 +23,14 @@ from onlyonce.api.pipeline import unknown
 from onlyonce.asked import parse
 from onlyonce.catalog.expiry import Collector
 from onlyonce.commitlog.files import Files
-from onlyonce.core.errors import InvariantBroken, OnlyonceError, Retryable
+from onlyonce.core.errors import InvariantBroken, OnlyonceError, Refused, Retryable
 from onlyonce.core.runs import Report
 from onlyonce.core.shards import Winner
 from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
 from onlyonce.failpoints import passing
-from onlyonce.sinks.files.file_stores import Store, store_of
+from onlyonce.sinks.files.file_stores import UNREACHABLE, Store, store_of
 
-UNREACHABLE = (OSError, ImportError, ValueError)
-"""Errors of a store that is away, whose package is not installed, or that no package knows."""
 SAMPLE = 30
 """How many files have their content read: the files that got their final names last."""
 
@@ -83,25 +81,22 @@ def main(argv: list[str]) -> Report:
     """Finalize once, everything or one pipeline with its bounded runs; return what got its final names.
 
     Raise InvariantBroken if a file is missing or its name has different content; the other panes are done first. Raise
-    Retryable while the database, a folder or a store is unreachable; the panes of other places are done first. Raise
-    Refused for a pipeline that is not declared.
+    Retryable while the database, a folder or a store is unreachable, and Refused if a store refuses to be written; the
+    panes of other places are done first. Raise Refused for a pipeline that is not declared.
     """
     asked = parse("finalize", argv)
     database = Database(settings.database_url(), "onlyonce/finalize")
     migrate(database.url)
     instances = None if asked.pipeline is None else _instances(database, asked.pipeline, asked.pipelines)
     done: dict[tuple[str, str], dict[str, Any]] = {}
-    broken: dict[Pane, InvariantBroken | Retryable] = {}
-    away: dict[str, Retryable] = {}
-    while panes := _waiting(database, instances, broken):
-        whole = [pane for pane in panes if _published(pane, broken, away)]
-        _mark(database, [winner for pane in whole for winner in pane if winner.finalized_at is None], broken, away)
-        for pane in whole:
-            if pane[0].of_pane not in broken:
-                _add_up(done, pane)
-    if broken:
-        first = min(broken.values(), key=lambda error: isinstance(error, Retryable))
-        more = f" (and {len(broken) - 1} more panes that can't be finalized)" if len(broken) > 1 else ""
+    broken: dict[Pane, InvariantBroken] = {}
+    away: dict[str, Refused | Retryable] = {}
+    while panes := _waiting(database, instances, broken, away):
+        for pane in _marked(database, [pane for pane in panes if _published(pane, broken, away)], away):
+            _add_up(done, pane)
+    if errors := [*broken.values(), *sorted(away.values(), key=lambda error: isinstance(error, Retryable))]:
+        first = errors[0]
+        more = f" (and {len(errors) - 1} more panes or places that can't be finalized)" if len(errors) > 1 else ""
         raise type(first)(first.what + more, data=first.data, hint=first.hint)
     return _report(list(done.values()))
 
@@ -115,59 +110,61 @@ def _instances(database: Database, name: str, pipelines: list[Path] | None) -> l
 
 
 def _waiting(
-    database: Database, instances: list[str] | None, broken: Mapping[Pane, OnlyonceError]
+    database: Database, instances: list[str] | None, broken: Collection[Pane], away: Iterable[str]
 ) -> list[list[Winner]]:
-    """Return some waiting panes, each with all of its files, without panes that have failed in this run."""
-    found = Files(database).waiting(instances, AT_ONCE + len(broken))
+    """Return some waiting panes, each with all of its files, without panes and places that have failed in this run."""
+    found = Files(database).waiting(instances, AT_ONCE + len(broken), list(away))
     panes = groupby(found, key=lambda winner: winner.of_pane)
     return [list(pane) for key, pane in panes if key not in broken]
 
 
-def _published(pane: list[Winner], broken: dict[Pane, InvariantBroken | Retryable], away: dict[str, Retryable]) -> bool:
+def _published(pane: list[Winner], broken: dict[Pane, InvariantBroken], away: dict[str, Refused | Retryable]) -> bool:
     """Make a pane final; return whether it is.
 
-    Add the pane to `broken` if publishing would overwrite or lose a file, or if the pane's folder or store is
-    unreachable. Panes of other places don't wait for it.
+    Add the pane to `broken` if publishing would overwrite or lose a file, or its place to `away` if the folder or store
+    is unreachable or refuses it. Panes of other places don't wait for it.
     """
     first = pane[0]
     if first.place in away:
-        broken[first.of_pane] = away[first.place]
         return False
     try:
         store_of(first.place).publish(pane)
     except InvariantBroken as error:
         broken[first.of_pane] = error
         log.error("not final", output=first.output, window=first.window_start, pane=first.pane, what=error.what)
+        return False
     except UNREACHABLE as error:
-        broken[first.of_pane] = away[first.place] = _away(first.place, error)
-    return first.of_pane not in broken
+        away[first.place] = _away(first.place, error)
+        return False
+    return True
 
 
-def _away(place: str, error: Exception) -> Retryable:
-    return Retryable(
-        f"{place}: {error}",
+def _away(place: str, error: Exception) -> Refused | Retryable:
+    kind = Refused if isinstance(error, Refused) else Retryable
+    what = error.what if isinstance(error, OnlyonceError) else str(error)
+    return kind(
+        f"{place}: {what}",
         data="what got its final name has it; the rest waits, and nothing is half done",
         hint="see that the folder or store can be reached and written, then: onlyonce finalize",
     )
 
 
-def _mark(
-    database: Database,
-    winners: list[Winner],
-    broken: dict[Pane, InvariantBroken | Retryable],
-    away: dict[str, Retryable],
-) -> None:
-    """Note the final names in the log, after they are durable. Add the panes of an unreachable place to `broken`."""
-    for place, some in groupby(sorted(winners, key=lambda winner: winner.place), key=lambda winner: winner.place):
-        files = list(some)
+def _marked(database: Database, panes: list[list[Winner]], away: dict[str, Refused | Retryable]) -> list[list[Winner]]:
+    """Note the final names in the log, after they are durable. Return the panes that have theirs."""
+    durable = []
+    for place, some in groupby(sorted(panes, key=lambda pane: pane[0].place), key=lambda pane: pane[0].place):
+        of_place = list(some)
         try:
-            store_of(place).published(files)
+            store_of(place).published([winner for pane in of_place for winner in pane if winner.finalized_at is None])
+            durable += of_place
         except UNREACHABLE as error:
             away[place] = _away(place, error)
-            broken.update((winner.of_pane, away[place]) for winner in files)
     passing("finalize-before-mark")
-    Files(database).note_final_names([winner.file_no for winner in winners if winner.of_pane not in broken])
+    Files(database).note_final_names(
+        [winner.file_no for pane in durable for winner in pane if winner.finalized_at is None]
+    )
     passing("finalize-after-mark")
+    return durable
 
 
 def _add_up(done: dict[tuple[str, str], dict[str, Any]], pane: list[Winner]) -> None:

@@ -56,6 +56,7 @@ from onlyonce.sinks.base.pinned import PARTITION, RecordBatches, check_replay, c
 from onlyonce.sinks.base.stored import File, Mentioned, Stored
 from onlyonce.sinks.files import file_stores, pane_names
 from onlyonce.sinks.files.file_stores import Store, folder_of, store_of
+from onlyonce.sinks.files.file_target import spellings
 from onlyonce.tables import arrow_files
 
 Format = Callable[[BinaryIO, pa.Schema, RecordBatches], None]
@@ -527,7 +528,8 @@ class StoredInFiles(Stored):
         """Remove the temporary files that no attempt may commit."""
         store = store_of(self.place)
         there = {name: temporary for name, _ in store.temporaries() if (temporary := read_temporary(name))}
-        known = Files(self.database).standings(self.place, there)
+        all_places = spellings({self.place, *Files(self.database).places()})
+        known = Files(self.database).standings(next(some for some in all_places if self.place in some), there)
         for at, read in [*store.everything()]:
             name = at.rpartition("/")[2]
             if name in there and may_go(there[name], known[name]) and mentioned(File(at, read, GOES)):

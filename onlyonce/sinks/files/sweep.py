@@ -21,7 +21,8 @@ from onlyonce.commitlog.files import Files
 from onlyonce.core.runs import Report
 from onlyonce.core.shards import may_go, read_temporary
 from onlyonce.database.connect import Database
-from onlyonce.sinks.files.file_stores import store_of
+from onlyonce.sinks.files.file_stores import UNREACHABLE, store_of
+from onlyonce.sinks.files.file_target import spellings
 
 AT_ONCE = 10_000
 
@@ -37,12 +38,12 @@ def main(argv: list[str]) -> Report:
 def sweep(database: Database, declared: Mapping[str, Pipeline], hours: float, *, dry_run: bool = False) -> Report:
     """List each place's temporary files; report the orphans, and how many of them were removed."""
     orphans, warnings = [], []
-    for place in sorted(_places(database, declared)):
+    for places in spellings(_places(database, declared)):
         try:
-            for orphan in _orphans(database, place, hours, remove=not dry_run):
+            for orphan in _orphans(database, places, hours, remove=not dry_run):
                 orphans.append(orphan)  # before the next one, whose removal may fail
-        except OSError as error:
-            warnings.append(f"{place} can't be looked at: {error}")
+        except UNREACHABLE as error:
+            warnings.append(f"{places[0]} can't be looked at: {error}")
     removed = sum(row["outcome"] == "removed" for row in orphans)
     facts = {"orphans": len(orphans), "removed": removed, "kept (hours)": hours}
     title = f"sweep: {removed} of {len(orphans)} orphan(s) removed" if orphans else "sweep: no orphans"
@@ -60,14 +61,15 @@ def _places(database: Database, declared: Mapping[str, Pipeline]) -> set[str]:
     return found
 
 
-def _orphans(database: Database, place: str, hours: float, *, remove: bool) -> Iterator[dict[str, Any]]:
+def _orphans(database: Database, places: list[str], hours: float, *, remove: bool) -> Iterator[dict[str, Any]]:
+    place = places[0]
     store = store_of(place)
     # Listed before the log is queried: the log has recorded by then which listed files count, or may still record them.
     there = {name: (age, read) for name, age in store.temporaries() if (read := read_temporary(name))}
     names = list(there)
     for start in range(0, len(names), AT_ONCE):
         some = {name: there[name][1] for name in names[start : start + AT_ONCE]}
-        known = Files(database).standings(place, some)
+        known = Files(database).standings(places, some)
         for name, temporary in some.items():
             if not may_go(temporary, known[name]):
                 continue

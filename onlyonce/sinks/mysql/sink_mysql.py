@@ -7,7 +7,7 @@ docs/specification/unit.md. That database is the authority, with its own epochs 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -224,9 +224,9 @@ def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types
     """
     assert isinstance(output.sink, MySQL)
     table = MySQLTable(database_of(output.sink), output, output.sink, "")
-    there = table.there()
-    table.check(schema)
     wanted = table.wanted(schema)
+    there = table.there(wanted)
+    table.check(schema)
     return (wanted, table.as_wanted(wanted, there), output.sink.table) if there else None
 
 
@@ -387,7 +387,9 @@ class MySQLTable:
             self._database,
             lambda connection: self._fit(connection, self.name, columns | (mysql_rows.ENDS if self._versions else {})),
         )
-        found = {name: column_types.length(kind, mysql=True) for name, kind in self.there().items() if name in columns}
+        found = {
+            name: column_types.length(kind, mysql=True) for name, kind in self.there(columns).items() if name in columns
+        }
         self.lengths = {name: length for name, length in found.items() if length}
 
     def wanted(self, schema: StructType) -> dict[str, str]:
@@ -396,12 +398,12 @@ class MySQLTable:
             f.name: type_of(f, self._sink.row_id, schema) for f in schema.fields if f.name != self._sink.delete_when
         }
 
-    def there(self) -> dict[str, str]:
-        """Return the columns that the table has now, none if there is no table. Change nothing."""
-        return run(
-            self._database,
-            lambda connection: {c.name: plain(c.type) for c in self._columns(connection, self.name)},
-        )
+    def there(self, wanted: Collection[str]) -> dict[str, str]:
+        """Return the columns that the table has now, spelled like the wanted ones, none if there is no table. Change
+        nothing.
+        """
+        found = run(self._database, lambda connection: self._columns(connection, self.name, wanted))
+        return {name: plain(column.type) for name, column in found.items()}
 
     def as_wanted(self, wanted: dict[str, str], there: dict[str, str]) -> dict[str, str]:
         """Return the types of the table.
@@ -429,7 +431,7 @@ class MySQLTable:
         self._fit(connection, name, {column: columns[column] for column in kept}, stored_names.DELETED_NOTE)
 
     def _fit(self, connection: Connection, table: str, wanted: dict[str, str], note: str = "") -> None:
-        there = {column.name: column for column in self._columns(connection, table)}
+        there = self._columns(connection, table, wanted)
         if there:
             self._check(connection, table, wanted, there)
         else:
@@ -472,8 +474,9 @@ class MySQLTable:
         """
 
         def look(connection: Connection) -> None:
-            if there := {column.name: column for column in self._columns(connection, self.name)}:
-                self._check(connection, self.name, self.wanted(schema), there, types=False)
+            wanted = self.wanted(schema)
+            if there := self._columns(connection, self.name, wanted):
+                self._check(connection, self.name, wanted, there, types=False)
 
         run(self._database, look)
 
@@ -507,13 +510,13 @@ class MySQLTable:
 
     def _check_keys(self, connection: Connection, table: str, there: dict[str, Any]) -> None:
         keys = self._sink.row_id
-        unique = self._unique(connection, table)
-        if {*keys} not in unique.values():
+        unique, folded = self._unique(connection, table), {key.lower() for key in keys}
+        if folded not in unique.values():
             self._refuse(
                 f"{table} has no primary key or unique index over its keys ({', '.join(keys)})",
                 f"ALTER TABLE {table} ADD PRIMARY KEY ({', '.join(keys)}), or name another table",
             )
-        if others := sorted(index for index, columns in unique.items() if columns != {*keys}):
+        if others := sorted(index for index, columns in unique.items() if columns != folded):
             self._refuse(
                 f"{table} has another unique index ({', '.join(others)}): an upsert would replace a row of other "
                 "keys that meets it",
@@ -543,13 +546,19 @@ class MySQLTable:
         )
         unique: dict[str, set[str]] = {}
         for row in found:  # a prefix of a column, or an expression, does not count as the column
-            unique.setdefault(row.name, set()).add(row.col if row.part is None else f"{row.col}({row.part})")
+            column = str(row.col).lower()
+            unique.setdefault(row.name, set()).add(column if row.part is None else f"{column}({row.part})")
         return unique
 
-    def _columns(self, connection: Connection, table: str) -> list[Any]:
-        """Return the columns. A required one takes no null and gets no value from the table or a trigger."""
-        return list(
-            connection.exec_driver_sql(
+    def _columns(self, connection: Connection, table: str, wanted: Collection[str]) -> dict[str, Any]:
+        """Return the columns by name. A required one takes no null and gets no value from the table or a trigger.
+
+        In MySQL names that differ in case are one column: it is spelled as it is wanted.
+        """
+        spelled = {name.lower(): name for name in wanted}
+        return {
+            spelled.get(column.name.lower(), column.name): column
+            for column in connection.exec_driver_sql(
                 "SELECT column_name AS name, column_type AS type, is_nullable AS nullable, collation_name AS "
                 "collation, extra AS extra, is_nullable = 'NO' AND column_default IS NULL AND extra NOT REGEXP "
                 "'auto_increment|GENERATED' AND NOT EXISTS (SELECT 1 FROM information_schema.triggers WHERE "
@@ -558,7 +567,7 @@ class MySQLTable:
                 "DATABASE() AND table_name = %s ORDER BY ordinal_position",
                 (table,),
             )
-        )
+        }
 
     @staticmethod
     def _quoted(connection: Connection, name: str) -> str:

@@ -43,7 +43,7 @@ from onlyonce.asked import parse
 from onlyonce.commitlog import outbox
 from onlyonce.commitlog.outbox import Deliverer, OutboxRows, OutboxUnits, Policy, Streams, Unit
 from onlyonce.core.delivery import Answer, Guarantee, Room, Row, Unsent, Waiting, told
-from onlyonce.core.errors import OnlyonceError, Refused, Retryable
+from onlyonce.core.errors import CommitStateUnknown, InvariantBroken, OnlyonceError, Refused, Retryable
 from onlyonce.core.runs import Report
 from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
@@ -308,7 +308,7 @@ class UnitDelivery:
             self._wait(unit, error.what, lost=False)
             raise
         except OnlyonceError as error:
-            self._wait(unit, error.what, lost=isinstance(error, Retryable))
+            self._wait(unit, error.what, lost=isinstance(error, Retryable | CommitStateUnknown))
             raise
         except Exception as error:
             self._wait(unit, told(f"{type(error).__name__}: {error}"), lost=True)
@@ -343,8 +343,9 @@ GIVEN_UP_SHOWN = 20
 def main(argv: list[str]) -> Report:
     """Deliver once, everything or one pipeline, and report what is left.
 
-    Raise Refused for an output that is not declared, and for an endpoint that refuses all requests. Raise Retryable for
-    an endpoint that is unreachable, and Superseded if another deliverer has taken over.
+    Raise Refused for an output that is not declared. After all outputs raise what stopped one: InvariantBroken, Refused
+    for an endpoint that refuses all requests, Retryable for one that is unreachable, or Superseded if another deliverer
+    has taken over.
     """
     asked = parse("deliver", argv)
     logs.configure(job="deliver")
@@ -362,9 +363,10 @@ def main(argv: list[str]) -> Report:
         for output in sending:
             try:
                 busy += [] if deliver(database, instance, output) else [f"{instance}/{output.name}"]
-            except (Refused, Retryable) as error:
-                # If one endpoint is unreachable, the others don't wait.
+            except OnlyonceError as error:
+                # If one endpoint is unreachable or one output is damaged, the others don't wait.
                 problems.append(error)
+    problems.sort(key=lambda error: not isinstance(error, InvariantBroken))
     found = _report(database, chosen, started, busy)
     if problems:
         raise undelivered(problems, found.facts) from problems[0]

@@ -239,7 +239,8 @@ def _of_row(errors: Sequence[dict[str, Any]] | None) -> Answer:
 def _no_connection(error: requests.RequestException) -> bool:
     """Return whether the request was never sent, because no connection was made."""
     cause = error.args[0] if error.args else None
-    return isinstance(error, requests.ConnectTimeout) or isinstance(getattr(cause, "reason", None), NewConnectionError)
+    refused = isinstance(error, requests.ConnectTimeout | requests.exceptions.ProxyError)
+    return refused or isinstance(getattr(cause, "reason", None), NewConnectionError)
 
 
 # BigQuery by the Storage Write API: each unit is one pending stream, whose rows have offsets and become visible

@@ -133,7 +133,7 @@ class WebhookSender:
         return len(row.payload.encode()) + EVENT_BYTES
 
     def send(self, rows: Sequence[Row]) -> list[Answer]:
-        """POST the rows. Raise Unsent if no connection was made."""
+        """POST the rows. Raise Unsent if no connection was made, or if a proxy refused it."""
         headers, body = of_one(rows[0]) if self.room.rows == 1 else of_several(rows, self._output)
         if self._secret:
             headers |= signed(self._secret, of_request(rows), datetime.now(UTC), body)
@@ -143,7 +143,7 @@ class WebhookSender:
                 self._client.stream("POST", self._url, content=body, headers=headers) as got,
             ):
                 answer = _beginning(got)
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError) as error:
             raise Unsent(f"{type(error).__name__}: {told(str(error))}") from error
         except httpx.HTTPError as error:
             return of_each(Answer("unknown", told(f"no answer: {type(error).__name__} {error}")), len(rows))
@@ -247,5 +247,11 @@ def variable(name: str) -> str:
             f"the environment variable {name} of a Webhook {environment.why_missing(name)}",
             data=IN_OUTBOX,
             hint=f"set {name} where `onlyonce deliver` runs",
+        )
+    if not value.strip().isprintable():
+        raise Refused(
+            f"the environment variable {name} of a Webhook has a line break or another control character inside",
+            data=IN_OUTBOX,
+            hint=f"set {name} to one line of text",
         )
     return value.strip()

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from onlyonce import settings
 from onlyonce.api import load as declarations
-from onlyonce.api.target_identity import targets
+from onlyonce.api.target_identity import declared_identity, targets
 from onlyonce.check import Checked
 from onlyonce.cli import app, checking
 from onlyonce.commitlog import incarnations
@@ -296,6 +296,41 @@ def test_a_table_that_another_pipeline_writes_to_stays(lived: Shop, declare: Cal
 
     assert lived.log.rows("SELECT n FROM results.balance") == [(1,)]
     assert notes(lived.log) == {}
+
+
+@pytest.mark.parametrize("owner", [("shop", "newer"), ("mill", "per_shop")])
+@pytest.mark.parametrize("spelled", ["shop/per_shop", "shop//per_shop", "WHOLE"])
+def test_a_table_that_another_output_has_by_now_stays(
+    lived: Shop, declare: Callable[[str], None], owner: tuple[str, str], spelled: str
+) -> None:
+    """Of the same pipeline or of another, however its place is spelled."""
+    folder = settings.home() / "tables" / "shop" / "per_shop"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "rows.parquet").write_text("rows")
+    declare(NONE)
+    lived.log.rows("DELETE FROM onlyonce_private.targets WHERE instance = 'shop' RETURNING 1")
+    place = f"delta:{folder if spelled == 'WHOLE' else spelled}"
+    Targets(lived.log.database).claim(*owner, Place(place), declared_identity(place))
+
+    drop.main(["shop", "--output", "per_shop", "--tables", "--yes"])
+
+    assert (folder / "rows.parquet").exists()
+    assert notes(lived.log) == {}
+
+
+def test_a_drop_of_a_folder_that_is_a_link_removes_what_it_leads_to(tmp_path: Path) -> None:
+    """The folder on its mount, then the link. A killed drop is finished by the next one."""
+    real, link = tmp_path / "mount" / "table", tmp_path / "table"
+    real.mkdir(parents=True)
+    (real / "rows.parquet").write_text("rows")
+    link.symlink_to(real)
+
+    removal.remove(link)
+
+    assert [*tmp_path.rglob("*")] == [tmp_path / "mount"]
+    link.symlink_to(real)
+    removal.remove(link)
+    assert not link.is_symlink()
 
 
 def test_a_table_that_another_pipeline_only_declares_keeps_it_from_writing_beside_the_old_rows(

@@ -15,11 +15,12 @@ import pytest
 
 from docs.generate import specification
 from onlyonce.api import load as declarations
-from onlyonce.api.pipeline import Webhook
+from onlyonce.api.pipeline import Output, Webhook
 from onlyonce.commitlog import outbox
 from onlyonce.commitlog.outbox import OutboxRows
 from onlyonce.commitlog.removals import Retention
-from onlyonce.core.errors import Refused, Retryable, Superseded
+from onlyonce.core.errors import CommitStateUnknown, InvariantBroken, OnlyonceError, Refused, Retryable, Superseded
+from onlyonce.database.connect import Database
 from onlyonce.database.statements import make_home
 from onlyonce.run import stream
 from onlyonce.sinks.outbox import deliver
@@ -223,6 +224,19 @@ def test_an_endpoint_that_is_away_costs_no_attempt(box: Outbox) -> None:
     )
 
 
+def test_a_proxy_that_refuses_the_connection_costs_no_attempt(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing has reached the target, so the rows wait."""
+    box.put(sales(2))
+    with Endpoint() as proxy:  # it answers POST, and refuses CONNECT
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        with pytest.raises(Retryable, match="can't be reached: ProxyError"):
+            box.deliver(Webhook(url="https://shop.invalid/mail", attempts=1))
+
+    assert box.log.multiset("SELECT state, attempts, unanswered FROM onlyonce.outbox") == Counter(
+        {("waiting", 0, 0): 2}
+    )
+
+
 def test_an_attempt_is_in_the_log_before_it_is_made(box: Outbox) -> None:
     """When the request arrives, the row says so already: a crash can't hide an attempt."""
     box.put(sales(4))
@@ -401,6 +415,24 @@ def test_the_report_names_what_is_left_and_the_way_out(box: Outbox, declared: En
     assert box.log.rows("SELECT stage FROM onlyonce.lag WHERE stage LIKE '%/deliver'") == []
 
 
+@pytest.mark.parametrize("kind", [InvariantBroken, Superseded, CommitStateUnknown])
+def test_an_output_that_is_damaged_keeps_no_other_waiting(
+    box: Outbox, declared: Endpoint, monkeypatch: pytest.MonkeyPatch, kind: type[OnlyonceError]
+) -> None:
+    """And the damage is reported first, also before a target that is away."""
+    sent: list[str] = []
+
+    def deliver_one(_database: Database, _instance: str, output: Output) -> bool:
+        sent.append(output.name)
+        raise Retryable("away") if output.name == "notify" else kind("damaged")
+
+    monkeypatch.setattr(deliver, "deliver", deliver_one)
+    with pytest.raises(kind if kind is InvariantBroken else Retryable):
+        deliver.main(["shop"])
+
+    assert sent == ["notify", "rows"]
+
+
 def test_a_run_at_the_shell_says_which_rows_wait_and_what_sends_them(box: Outbox, declared: Endpoint) -> None:
     """Only as long as some wait, and only for a pipeline that sends."""
     shop = declarations.one("shop")
@@ -457,7 +489,7 @@ def test_an_output_that_is_not_declared_is_refused_with_and_without_a_pipeline(
     assert "notify" in told.value.hint
 
 
-@pytest.mark.parametrize("value", ["", "example.org/mail", "https://"])
+@pytest.mark.parametrize("value", ["", "example.org/mail", "https://", "https://example.org/a\nb"])
 def test_a_setting_that_is_missing_or_no_address_is_refused_by_name(
     box: Outbox, declared: Endpoint, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:

@@ -17,7 +17,7 @@ from onlyonce.core.errors import Refused, Retryable
 from onlyonce.sinks.outbox import send_bigquery
 from tests.contract.conftest import Log
 from tests.contract.outboxes import Outbox, Row, ids, run_process, sales
-from tests.support.endpoints import DROPPED, LOST, OK, TWICE, BigQueryServer, Reply, Request, quota
+from tests.support.endpoints import DROPPED, LOST, OK, TWICE, BigQueryServer, Endpoint, Reply, Request, quota
 from tests.support.platform import free_port
 
 AGES = timedelta(hours=1)
@@ -192,12 +192,16 @@ def test_a_missing_table_or_right_kills_no_row(
     assert box.log.multiset("SELECT state, attempts FROM onlyonce.outbox") == Counter({("waiting", 0): 10})
 
 
-def test_a_server_that_is_away_costs_no_attempt(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody took the connection: nothing is uncertain."""
+@pytest.mark.parametrize("proxied", [False, True])
+def test_a_server_that_is_away_costs_no_attempt(box: Outbox, monkeypatch: pytest.MonkeyPatch, proxied: bool) -> None:
+    """Nobody took the connection, or a proxy refused it: nothing is uncertain."""
     put(box, sales(3))
-    monkeypatch.setenv("BIGQUERY_EMULATOR_HOST", f"http://127.0.0.1:{free_port()}")
-    with pytest.raises(Retryable, match="can't be reached"):
-        box.deliver(BigQuery(table="p.d.t", attempts=1))
+    server = "https://bigquery.invalid" if proxied else f"http://127.0.0.1:{free_port()}"
+    monkeypatch.setenv("BIGQUERY_EMULATOR_HOST", server)
+    with Endpoint() as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        with pytest.raises(Retryable, match="can't be reached"):
+            box.deliver(BigQuery(table="p.d.t", attempts=1))
 
     assert box.log.multiset("SELECT state, attempts, unanswered FROM onlyonce.outbox") == Counter(
         {("waiting", 0, 0): 3}

@@ -13,11 +13,14 @@ import pytest
 
 from onlyonce import failpoints
 from onlyonce.api.sinks import FileSink
+from onlyonce.commitlog.files import Files
+from onlyonce.core import ownership
 from onlyonce.core.errors import CommitStateUnknown, InvariantBroken, Refused, Retryable, Superseded
+from onlyonce.core.ownership import Place
 from onlyonce.core.shards import Winner
 from onlyonce.database.connect import run
 from onlyonce.database.statements import make_home
-from onlyonce.sinks.files import file_stores, finalize, sink_files, sweep
+from onlyonce.sinks.files import file_stores, file_target, finalize, sink_files, sweep
 from tests.contract.conftest import Log
 from tests.contract.shards import Shards, name_of, sales, wanted
 
@@ -292,11 +295,12 @@ def test_folder_that_is_away_keeps_no_other_waiting(shop: Shards) -> None:
 
 
 @pytest.mark.parametrize("moment", ["publish", "published"])
-@pytest.mark.parametrize("error", [ImportError, ValueError, OSError])
+@pytest.mark.parametrize("error", [ImportError, ValueError, OSError, Refused])
 def test_a_store_that_can_not_be_opened_keeps_no_other_waiting(
     shop: Shards, monkeypatch: pytest.MonkeyPatch, moment: str, error: type[Exception]
 ) -> None:
-    """Its package is not installed, or nobody knows it: whether at the first step of its files or at the last."""
+    """Its package is not installed, nobody knows it, or it refuses a request: whether at the first step of its files or
+    at the last."""
     other = replace(shop, place="shop/zz")
     shop.batch(0, ALL)
     other.batch(1, sales(9, minute=7))
@@ -308,11 +312,32 @@ def test_a_store_that_can_not_be_opened_keeps_no_other_waiting(
         whole(store, winners)
 
     monkeypatch.setattr(file_stores.LocalStore, moment, failing)
-    with pytest.raises(Retryable, match="shop/sales: install ossfs"):
+    with pytest.raises(Refused if error is Refused else Retryable, match="shop/sales: install ossfs"):
         finalize.main([])
     assert shop.log.multiset("SELECT place, state FROM onlyonce.output_files") == Counter(
         {("shop/sales", "waiting"): 8, ("shop/zz", "final"): 4}
     )
+
+
+def test_panes_of_a_place_that_is_away_are_not_read_again(shop: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many wait: the log is asked for them until the first has failed."""
+    for number in range(3):
+        shop.batch(number, sales(2, minute=number))
+    monkeypatch.setattr(finalize, "AT_ONCE", 1)
+    shop.folder.rename(shop.folder.with_name("aside"))
+    shop.folder.write_text("no folder")
+    asked: list[list[str]] = []
+    whole = Files.waiting
+
+    def waiting(files: Files, instances: list[str] | None, panes: int, away: list[str]) -> list[Winner]:
+        asked.append(away)
+        return whole(files, instances, panes, away)
+
+    monkeypatch.setattr(Files, "waiting", waiting)
+    with pytest.raises(Retryable, match="shop/sales"):
+        finalize.main([])
+
+    assert asked == [[], [shop.place]]
 
 
 def test_a_temporary_that_is_missing_is_an_error(shop: Shards) -> None:
@@ -349,9 +374,14 @@ def test_without_second_names_a_rename_gives_the_final_one(shop: Shards, monkeyp
         raise OSError(95, "not supported")
 
     monkeypatch.setattr(os, "link", refused)
+    place = Place(f"files:{shop.place}")
+    for note in ("the first platform's", "another platform's"):
+        file_target.put_note(place, note)
     shop.batch(0, ALL)
     finalize.main([])
 
+    assert file_target.note(place) == "the first platform's"
+    (shop.folder / ownership.FILE).unlink()
     assert shop.lines() == wanted(*ALL)
     assert shop.pending() == []
 
@@ -392,6 +422,26 @@ def test_the_sweep_removes_what_nobody_can_want_and_nothing_else(shop: Shards) -
     there = set(shop.pending()) - {"notes.txt", other}
     assert there == {t for (t,) in shop.log.rows("SELECT temporary FROM onlyonce.output_files")}
     assert {"notes.txt", other} <= set(shop.pending())
+
+
+@pytest.mark.parametrize("spelled", ["shop//sales", "shop/./sales", "WHOLE"])
+def test_a_sweep_of_a_place_that_is_spelled_in_another_way_keeps_what_counts(
+    shop: Shards, monkeypatch: pytest.MonkeyPatch, spelled: str
+) -> None:
+    """The log has the files under the spelling of then. The folder is looked at once."""
+    shop.batch(0, ALL)
+    shop.log.restart(shop.driver)
+    other = str(shop.folder) if spelled == "WHOLE" else spelled
+    monkeypatch.setattr(sweep, "_places", lambda *_: {shop.place, other})
+    orphan = shop.pending()[0].replace(shop.pending()[0].split(".")[2].split("-")[0], "0" * 32)
+    (shop.folder / ".pending" / orphan).write_text("half")
+
+    assert swept(shop, hours=0) == {orphan}
+    monkeypatch.setattr(sweep, "_places", lambda *_: {other, *Files(shop.log.database).places()})
+    assert swept(shop, hours=0) == set()
+
+    finalize.main([])
+    assert shop.lines() == wanted(*ALL)
 
 
 def test_a_sweep_that_is_only_asked_removes_nothing(shop: Shards) -> None:

@@ -277,6 +277,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "a null key": (f"CREATE TABLE kept ({K.removesuffix('NOT NULL')}, n bigint, UNIQUE (k))", UPSERT, "may be null"),
     "a key without case": ("CREATE TABLE kept (k varchar(99) collate utf8mb4_general_ci PRIMARY KEY, n bigint)", UPSERT, "different texts are the same key"),
     "a generated column": (f"CREATE TABLE kept ({K}, n bigint AS (1) STORED)", {}, "column n of kept is GENERATED ALWAYS"),
+    "a generated column in other letters": (f"CREATE TABLE kept ({K}, N bigint AS (1) STORED)", {}, "column n of kept is GENERATED ALWAYS"),
     "a required column": (f"CREATE TABLE kept ({K}, theirs int NOT NULL)", {}, r"kept requires the column theirs \(NOT NULL\)"),
     "another type": (f"CREATE TABLE kept ({K}, n int)", {}, "column n is bigint, but in kept it is int"),
     "a text that is cut": ("CREATE TABLE kept (k char(9), n bigint)", {}, r"column k is string \(longtext\), but in kept it is char"),
@@ -316,9 +317,10 @@ def test_check_reports_what_a_run_would_refuse(there: There, case: tuple[str, di
         there.table(**sink).check(there.schema("k string, n long, new string"))
 
 
-def test_a_table_of_the_users_own_gets_the_columns_that_it_lacks(there: There) -> None:
-    """And keeps what it has; the same again changes nothing."""
-    there.rows(f"CREATE TABLE kept ({K} PRIMARY KEY, n bigint, theirs int DEFAULT 7)")
+@pytest.mark.parametrize("key", ["k", "K"])
+def test_a_table_of_the_users_own_gets_the_columns_that_it_lacks(there: There, key: str) -> None:
+    """And keeps what it has, in its own letters; the same again changes nothing."""
+    there.rows(f"CREATE TABLE kept ({K.replace('k', key, 1)} PRIMARY KEY, n bigint, theirs int DEFAULT 7)")
     for _ in range(2):
         there.prepare("k string, n long, new string", **UPSERT)
     there.write("k n new", ["a", 1, "x"], **UPSERT)

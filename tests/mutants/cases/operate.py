@@ -355,7 +355,7 @@ MUTANTS = (
         "a-table-of-anothers",
         "check is silent about a table that another pipeline has",
         "onlyonce/check.py",
-        Replace("taken_tables", "Targets(database).of_others([pipeline.name])", "{}"),
+        Replace("taken_tables", "Targets(database).claimed()", "[]"),
         tests=("tests/contract/operate/test_drop.py::test_check_says_which_table_is_anothers",),
     ),
     Mutant(

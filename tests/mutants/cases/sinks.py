@@ -35,9 +35,9 @@ MUTANTS = (
         "onlyonce/sinks/files/finalize.py",
         Replace("_published", "first.place in away", "away"),
         Replace(
-            "_published",
-            "broken[first.of_pane] = away[first.place]\nreturn False",
-            "broken[first.of_pane] = next(iter(away.values()))\nreturn False",
+            "main",
+            "_waiting(database, instances, broken, away)",
+            "not away and _waiting(database, instances, broken, away)",
         ),
         tests=("tests/contract/sinks/test_files.py::test_folder_that_is_away_keeps_no_other_waiting",),
     ),

@@ -70,6 +70,13 @@ def test_a_file_sink_takes_urls_of_object_stores_only(path: str) -> None:
     FileSink(path="s3://bucket/folder")
 
 
+@pytest.mark.parametrize("sink", [FileSink, Delta])
+def test_a_folder_of_results_is_the_same_for_whoever_runs_it(sink: Callable[..., Any]) -> None:
+    """One of a user's home would be another for Airflow's."""
+    with pytest.raises(Refused, match="another folder for each user"):
+        sink(path="~/out")
+
+
 def test_a_url_is_no_folder_of_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever asks for it is refused."""
     monkeypatch.setenv("ONLYONCE_HOME", "s3a://lake/home")

@@ -65,7 +65,7 @@ def test_a_clear_answer_ends_a_row(verdict: Any, state: str) -> None:
     "header, seconds",
     [
         ("120", 120), ("Sun, 01 Mar 2026 12:01:30 GMT", 90), ("Sun, 01 Mar 2026 11:00:00 GMT", 0), ("-5", 0), ("", 0),
-        ("soon", 0), ("nan", 0), ("inf", LONGEST_ASKED_SECONDS), ("99999999", LONGEST_ASKED_SECONDS),
+        ("soon", 0), ("nan", 0), ("Mon, 01 Jan 99999999999999999999 00:00:00 GMT", 0), ("inf", LONGEST_ASKED_SECONDS), ("99999999", LONGEST_ASKED_SECONDS),
     ],
 )  # fmt: skip
 def test_a_pause_is_asked_for_in_seconds_or_by_a_date(header: str, seconds: float) -> None:
