@@ -57,6 +57,8 @@ COMPACTION_BY = "compaction"
 RETENTION_BY = "retention"
 USED_UP = "/used up"
 """The end of the id of a second transaction, which marks that the first has no rows."""
+FENCED_BY = "fenced"
+"""Transactions of an incarnation of receive whose version is an epoch: no driver of an earlier one commits a batch."""
 
 
 def transaction(incarnation: str, by: str) -> str:

@@ -30,12 +30,13 @@ from onlyonce.api.pipeline import Pipeline
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog import look_up
 from onlyonce.commitlog import sources
-from onlyonce.commitlog.incarnations import SOURCE
+from onlyonce.commitlog.incarnations import SOURCE, Driver
 from onlyonce.commitlog.sources import FailedAttempts
 from onlyonce.context import Query, RunContext
 from onlyonce.core import bisect, stored_names
 from onlyonce.core.batch import Batch, Plan
 from onlyonce.core.bisect import Place
+from onlyonce.core.errors import Retryable
 from onlyonce.core.frontier import Frontier
 from onlyonce.core.gc import edge_buckets
 from onlyonce.core.locations import Location, location
@@ -54,6 +55,7 @@ from onlyonce.sources.lines import Chosen, Lines
 from onlyonce.sources.values import fast_json
 from onlyonce.sources.values.fast_json import Reader
 from onlyonce.tables import arrow_files, own_tables, stores
+from onlyonce.tables.commit import Own
 
 
 class Spill:
@@ -324,10 +326,12 @@ def written_despite_poison(
     write: Callable[[Chosen], Done],
     attempt: Attempt,
     trial: Trial,
+    fence: Callable[[], None],
 ) -> Done:
     """Return the result of `write` for a batch without the records at which it fails.
 
     `attempt` does the same work in a folder of `trial`, and leaves no trace. `named` has the names of the files.
+    `fence` keeps an overtaken driver from committing the batch with a record that is to be refused (`fence_batch`).
     """
     known = _known(query, batch)
     looking = False
@@ -347,8 +351,25 @@ def written_despite_poison(
             refused = {**known.refused, found: REASON.format(cause=bisect.told_of_record(error))}
             unit, place = f"{query.incarnation}/{batch.plan.batch_id}", named.of(*found) or found
             query.log.warning("a record is refused", unit=unit, place=str(place), cause=cause)
+            fence()
             _refuse(query, instance, batch, refused)
             known = sources.Failures(known.times, refused)
+
+
+def fence_batch(events: Own, driver: Driver, batch_id: int) -> None:
+    """Keep a driver that was overtaken from committing a batch to `events` as it has read it.
+
+    Call it before units are withdrawn: that driver has committed the units, and may be stopped just before its commit.
+    Raise Retryable if `events` has the batch by now: the next attempt ends it.
+    """
+    own_tables.fence(events, driver.incarnation, driver.epoch)
+    there = events.transaction_version(stored_names.transaction(driver.incarnation, stored_names.EVENTS_BY))
+    if there is not None and there >= batch_id:
+        raise Retryable(
+            f"a driver that was overtaken has committed batch {batch_id} of {driver.incarnation} meanwhile",
+            data="its rows are in `events` once; nothing was withdrawn",
+            hint="run the same command again: it ends this batch",
+        )
 
 
 def _known(query: Query, batch: Batch) -> sources.Failures:
@@ -434,11 +455,15 @@ def write_batch(context: RunContext, query: Query, batch: Batch, lines: Lines, f
             else poison_in_store(settings.trials_location(context.instance))
         )
 
+    def fence() -> None:
+        fence_batch(context.appended(), query.driver, plan.batch_id)
+
     if batch.replayed and not batch.without_catalog and lines.shrinks():
+        fence()
         # Messages that the broker has compacted away since can't be read again, and no commit has their rows.
         FailedAttempts(query.database).withdraw(query.driver, context.instance, plan.batch_id)
     places = partial(exchange.places, context.spark, lines)
-    return written_despite_poison(query, context.instance, batch, stamp.places, places, write, attempt, trial)
+    return written_despite_poison(query, context.instance, batch, stamp.places, places, write, attempt, trial, fence)
 
 
 def _made(

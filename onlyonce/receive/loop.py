@@ -247,6 +247,8 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
     passing("receive-before-begin")
 
     def landed() -> bool:
+        # Asked of a batch that has no units: an overtaken driver must not commit it after the answer.
+        own_tables.fence(context.appended(), query.incarnation, query.driver.epoch)
         return at_least_once.landed(context.events, query.incarnation, batch_id)
 
     batch = Batches(query.database).begin(query.driver, context.instance, plan, known, landed, context.pipeline.sources)
@@ -264,8 +266,9 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
         batch.plan.offsets_hash,
     )  # fmt: skip
     written = own_tables.append(
-        lambda folder: batch_files.write_batch(context, query, batch, lines, folder), context.appended(), commit
-    )
+        lambda folder: batch_files.write_batch(context, query, batch, lines, folder), context.appended(), commit,
+        fenced_of=query.incarnation,
+    )  # fmt: skip
     version = own_tables.exactly(context.events, written)
     passing("receive-after-delta")
     _end(context, query, batch, expected_reads, version)

@@ -155,7 +155,12 @@ class Appended:
         """Note an acknowledged commit as the version after the last read, with the transaction of this number and these
         files.
         """
-        self._transactions[app_id] = (self.table.version() + 1, number)
+        before = self.table.version()
+        # It has no other transaction, so what was known of others holds.
+        self._transactions = {
+            name: (before + 1 if seen == before else seen, found) for name, (seen, found) in self._transactions.items()
+        }
+        self._transactions[app_id] = (before + 1, number)
 
     def _since(self, app_id: str, now: int) -> int | None:
         if app_id not in self._transactions:

@@ -15,8 +15,8 @@ from deltalake import CommitProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
-from onlyonce.core import locations
-from onlyonce.core.errors import InvariantBroken, Retryable
+from onlyonce.core import locations, stored_names
+from onlyonce.core.errors import InvariantBroken, Retryable, Superseded
 from onlyonce.core.locations import Location
 from onlyonce.failpoints import passing
 from onlyonce.tables import arrow_files, opening, statistics, stores
@@ -76,17 +76,44 @@ def append(
     *,
     replayed: bool = False,
     form: opening.Form | None = None,
+    fenced_of: str | None = None,
 ) -> int | None:
     """Append the files that `write` puts into the folder that it gets, once; return the table's version as `once` does.
 
     `write` is not called if an earlier attempt has committed. For `replayed` see `commit.once`. `form`: the form in
     which a user's table was checked (`opening.form`). Raise Retryable if a try of the commit finds another.
+    `fenced_of`: the incarnation whose newer drivers may have fenced this commit (`fence`). Raise Superseded if one has.
     """
 
     def once() -> int | None:
-        return _commit(to, commit, sorted(write(to.at / folder(commit)), key=str), form)
+        return _commit(to, commit, sorted(write(to.at / folder(commit)), key=str), form, fenced_of)
 
     return tables_commit.once(to.at, commit, once, replayed=replayed, table=to)
+
+
+def fence(to: Own, incarnation: str, epoch: int) -> None:
+    """Let no driver of an earlier epoch commit a batch of receive to `events` from now on.
+
+    A driver that has checked its epoch may be stopped just before its commit. So it looks for this transaction at each
+    try, and a commit that comes first takes the version that it wants.
+    """
+    by = stored_names.transaction(incarnation, stored_names.FENCED_BY)
+    commit = tables_commit.Commit(by, epoch, stored_names.numbered(by, epoch), epoch, "")
+    for attempt in tries(to.at):
+        with attempt:
+            there = to.look().transaction_version(by)
+            if there is None or there < epoch:
+                _put(to, commit, [])
+
+
+def _refuse_fenced(to: Appended, incarnation: str, epoch: int) -> None:
+    there = to.transaction_version(stored_names.transaction(incarnation, stored_names.FENCED_BY))
+    if there is not None and there > epoch:
+        raise Superseded(
+            f"{to.at}: a newer driver of {incarnation} (epoch {there}) takes its batch in again",
+            data="nothing of this driver's batch is in the table",
+            hint="let that driver work; nothing is to be done here",
+        )
 
 
 def append_rows(
@@ -133,7 +160,13 @@ def folder(commit: tables_commit.Commit) -> str:
     return locations.attempt_folder(commit.app_id, commit.version, uuid4().hex)
 
 
-def _commit(to: Appended, commit: tables_commit.Commit, files: Files, form: opening.Form | None = None) -> int | None:
+def _commit(
+    to: Appended,
+    commit: tables_commit.Commit,
+    files: Files,
+    form: opening.Form | None = None,
+    fenced_of: str | None = None,
+) -> int | None:
     """Name the files in the log. Return the version that has them, or None if the transaction was already in the table.
 
     `commit.once` has just searched for the transaction, so the first try uses the table as it is. delta-rs may not
@@ -145,30 +178,37 @@ def _commit(to: Appended, commit: tables_commit.Commit, files: Files, form: open
                 there = to.look().transaction_version(commit.app_id)
                 if there is not None and there >= commit.version:
                     return None  # a lost answer, or another driver's: `once` compares it
-            table = to.table
+            if fenced_of is not None:
+                _refuse_fenced(to, fenced_of, commit.epoch)
             if form is not None:
-                opening.refuse_changed(table, to.at, form)
-            properties = CommitProperties(
-                custom_metadata={"userMetadata": commit.note(), "isBlindAppend": True},
-                app_transactions=[Transaction(commit.app_id, commit.version, int(time.time() * 1000))],
-                max_commit_retries=0,
-            )
-            by = table.metadata().partition_columns
-            indexed = statistics.columns(table)
-            passing("table-before-commit")
-            actions = [added(to.at, file, indexed) for file in files]
-            new = table.version() + 1
-            table.create_write_transaction(
-                actions,
-                "append",
-                table.schema(),
-                by,
-                commit_properties=properties,
-                post_commithook_properties=tables_commit.afterwards(new),
-            )
-            to.committed(commit.app_id, commit.version, actions)
-            return new
+                opening.refuse_changed(to.table, to.at, form)
+            return _put(to, commit, files)
     return None
+
+
+def _put(to: Appended, commit: tables_commit.Commit, files: Files) -> int:
+    """Write the next version of the table as it was read. Raise delta-rs's CommitFailedError if there is one."""
+    table = to.table
+    properties = CommitProperties(
+        custom_metadata={"userMetadata": commit.note(), "isBlindAppend": True},
+        app_transactions=[Transaction(commit.app_id, commit.version, int(time.time() * 1000))],
+        max_commit_retries=0,
+    )
+    by = table.metadata().partition_columns
+    indexed = statistics.columns(table)
+    passing("table-before-commit")
+    actions = [added(to.at, file, indexed) for file in files]
+    new = table.version() + 1
+    table.create_write_transaction(
+        actions,
+        "append",
+        table.schema(),
+        by,
+        commit_properties=properties,
+        post_commithook_properties=tables_commit.afterwards(new),
+    )
+    to.committed(commit.app_id, commit.version, actions)
+    return new
 
 
 def tries(path: Location) -> Iterator[tenacity.AttemptManager]:

@@ -37,6 +37,7 @@ class Poisoned:
 
     log: Log
     receive: Receive = field(init=False)
+    refused_at_fences: list[set[Place]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.receive = Receive(self.log)
@@ -63,9 +64,13 @@ class Poisoned:
             lambda chosen: self._written(batch, chosen),
             _tried,
             lambda: nullcontext(Path()),
+            self._fence,
         )
         self.receive.land(batch, rows)
         self.receive.end(batch, len(rows))
+
+    def _fence(self) -> None:
+        self.refused_at_fences.append(self.refused())
 
     def _written(self, batch: Batch, chosen: Chosen) -> list[tuple[str, Record]]:
         rows = self.receive.units(batch, _of(chosen))
@@ -116,6 +121,14 @@ def test_a_kill_while_a_record_is_refused_does_not_show(log: Log, tmp_path: Path
     assert log.rows("SELECT sum(id_count) FROM onlyonce_private.catalog_chunks") == [(len(RECORDS) - 1,)]
     assert poisoned.receive.batch(BUCKET, [BAD, RECORDS[0]]).plan.batch_id == 1
     assert poisoned.receive.rows()["kept", BAD] == 1
+
+
+def test_an_overtaken_driver_is_fenced_before_a_record_is_refused(log: Log) -> None:
+    """It has the record in its files, and its units are in the log."""
+    poisoned = Poisoned(log)
+    poisoned.attempts()
+    assert poisoned.refused_at_fences == [set()]
+    assert poisoned.refused() == {WHERE}
 
 
 def test_log_line_names_file_and_position_of_a_refused_record(log: Log) -> None:

@@ -14,11 +14,14 @@ from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 
 from onlyonce.commitlog.batches import Received
-from onlyonce.core.errors import InvariantBroken
+from onlyonce.commitlog.incarnations import Driver
+from onlyonce.core import stored_names
+from onlyonce.core.errors import InvariantBroken, Retryable, Superseded
+from onlyonce.core.locations import Location
 from onlyonce.database.statements import make_home
-from onlyonce.receive import events
-from onlyonce.tables import attempt_files, opening, own_tables, statistics
-from onlyonce.tables.commit import SKIPPING, Commit
+from onlyonce.receive import batch_files, events
+from onlyonce.tables import arrow_files, attempt_files, opening, own_tables, statistics
+from onlyonce.tables.commit import SKIPPING, Commit, Own
 from tests.support.together import together
 
 SCHEMA = pa.schema([("kind", pa.string()), ("n", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("note", pa.string())])
@@ -71,6 +74,56 @@ def test_of_drivers_at_the_same_instant_one_commits_and_the_others_find_it(table
     assert numbers(table) == Counter(range(10))
     with pytest.raises(InvariantBroken, match="should hold app/9"):
         own_tables.append_rows([[row(55)]], table, commit(9, "another"), {"kind": "a"})
+
+
+@pytest.mark.parametrize("stopped", ["before it has read the table", "before its commit"])
+def test_a_driver_that_was_overtaken_commits_no_batch_behind_a_fence(
+    table: Path, monkeypatch: pytest.MonkeyPatch, stopped: str
+) -> None:
+    """It has checked its epoch, and committed its units, when a newer driver takes them back."""
+    old, batch = Own(table), stored_names.transaction(RECEIVE, stored_names.EVENTS_BY)
+    left = [partial(own_tables.fence, Own(table), RECEIVE, 2)]
+
+    def wake(point: str) -> None:
+        if left and point == "table-before-commit":
+            left.pop()()
+
+    if stopped == "before its commit":
+        monkeypatch.setattr(own_tables, "passing", wake)
+    else:
+        left.pop()()
+        old.look()
+    with pytest.raises(Superseded, match="a newer driver of shop/receive/1"):
+        _appended(old, Commit(batch, 5, "the batch", 1, "offsets"), 1)
+    assert numbers(table) == Counter()
+    assert left == []
+
+    own_tables.fence(Own(table), RECEIVE, 2)  # the newer driver itself, again
+    _appended(Own(table), Commit(batch, 5, "the batch", 2, "offsets"), 2)
+    _appended(Own(table), Commit(batch, 6, "the next one", 2, "offsets"), 3)
+    assert numbers(table) == Counter([2, 3])
+
+
+def test_units_of_a_batch_that_an_overtaken_driver_has_committed_are_not_taken_back(table: Path) -> None:
+    """The next attempt ends it."""
+    batch = stored_names.transaction(RECEIVE, stored_names.EVENTS_BY)
+    _appended(Own(table), Commit(batch, 5, "the batch", 1, "offsets"), 1)
+    newer = Driver(RECEIVE, 1, 2, "run")
+    with pytest.raises(Retryable, match="was overtaken has committed batch 5"):
+        batch_files.fence_batch(Own(table), newer, 5)
+    batch_files.fence_batch(Own(table), newer, 6)
+
+
+RECEIVE = stored_names.incarnation("shop", "receive", 1)
+
+
+def _appended(to: Own, commit: Commit, n: int) -> None:
+    def write(folder: Location) -> list[Location]:
+        at = folder / "kind=a" / "part-0.parquet"
+        arrow_files.write(at, pa.Table.from_pylist([row(n)], schema=SCHEMA.remove(0)))
+        return [at]
+
+    own_tables.append(write, to, commit, fenced_of=RECEIVE)
 
 
 def test_commits_of_other_transactions_between_do_not_disturb(table: Path) -> None:

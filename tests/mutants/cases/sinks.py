@@ -206,8 +206,8 @@ MUTANTS = (
         "onlyonce/sinks/mysql/sink_mysql.py",
         Replace(
             "MySQLTable._unique",
-            'row.col if row.part is None else f"{row.col}({row.part})"',
-            "row.col if row.part is None else next(iter(self._sink.row_id))",
+            'column if row.part is None else f"{column}({row.part})"',
+            "column if row.part is None else next(iter(self._sink.row_id))",
         ),
         tests=(MYSQL + "test_an_index_with_the_beginning_of_a_column_is_no_key_index",),
     ),

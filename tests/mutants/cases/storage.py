@@ -49,11 +49,32 @@ with suppress(FileNotFoundError), told(url):
         "transaction-unsaid",
         "a commit to one of the platform's own tables does not say its transaction",
         "onlyonce/tables/own_tables.py",
-        Replace("_commit", "[Transaction(commit.app_id, commit.version, int(time.time() * 1000))]", "[]"),
+        Replace("_put", "[Transaction(commit.app_id, commit.version, int(time.time() * 1000))]", "[]"),
         tests=(
             OWN + "test_a_commit_is_there_once_however_often_it_is_tried",
             OWN + "test_of_drivers_at_the_same_instant_one_commits_and_the_others_find_it",
         ),
+    ),
+    Mutant(
+        "batch-behind-a-fence",
+        "a driver that was overtaken commits a batch whose units a newer one has taken back",
+        "onlyonce/tables/own_tables.py",
+        Never("_refuse_fenced", "there is not None and there > epoch"),
+        tests=(OWN + "test_a_driver_that_was_overtaken_commits_no_batch_behind_a_fence",),
+    ),
+    Mutant(
+        "units-taken-back-of-a-committed-batch",
+        "the units of a batch are taken back although an overtaken driver has committed it meanwhile",
+        "onlyonce/receive/batch_files.py",
+        Never("fence_batch", "there is not None and there >= batch_id"),
+        tests=(OWN + "test_units_of_a_batch_that_an_overtaken_driver_has_committed_are_not_taken_back",),
+    ),
+    Mutant(
+        "refused-without-a-fence",
+        "a record is refused before an overtaken driver is fenced, which may commit the batch with it",
+        "onlyonce/receive/batch_files.py",
+        Delete("written_despite_poison", "fence()"),
+        tests=("tests/contract/receive/test_poison.py::test_an_overtaken_driver_is_fenced_before_a_record_is_refused",),
     ),
     Mutant(
         "cut-text-unbounded",
@@ -266,7 +287,7 @@ with suppress(FileNotFoundError), told(url):
         "version-of-another",
         "a commit that others came between is told as the version that it was meant to be",
         "onlyonce/tables/own_tables.py",
-        Replace("_commit", "0", "15"),
+        Replace("_put", "0", "15"),
         tests=(OWN + "test_commits_of_other_transactions_between_do_not_disturb",),
     ),
     Mutant(
@@ -282,7 +303,7 @@ with suppress(FileNotFoundError), told(url):
         "own-commit-read-again",
         "a run reads what it has committed itself",
         "onlyonce/tables/commit.py",
-        Delete("Appended.committed", "self._transactions[app_id] = (self.table.version() + 1, number)"),
+        Replace("Appended.committed", "(before + 1, number)", "(before, number)"),
         tests=(
             COMMITS + "test_a_run_that_appends_asks_as_much_as_before_and_sees_what_others_have_committed[versitygw]",
         ),
