@@ -104,7 +104,7 @@ def check(whose: str, parts: list[str]) -> None:
         name, kind = named(part)
         if not kind:
             raise Refused(f"{whose}: column {name} has no type", hint=f"write it as '{name} string', for example")
-        _check_closed(f"{whose}: column {name}", kind)
+        _check_brackets(f"{whose}: column {name}", kind)
         _check(f"{whose}: column {name}", kind)
 
 
@@ -118,16 +118,40 @@ def extra_comma(schema: str) -> tuple[int, str] | None:
     return None
 
 
-def _check_closed(column: str, kind: str) -> None:
+_CLOSED_BY = {"(": ")", "<": ">"}
+_SIMPLE = r"\s*\w+(?:\s*\([\d\s,]*\))?"
+_DIGITS = re.compile(r"\w+\s*\(\s*\d+(?:\s*,\s*\d+)?(?!\s*[\d)])")
+_BEGUN = (
+    re.compile(rf"array\s*<{_SIMPLE}(?![\w<])", re.IGNORECASE),
+    re.compile(rf"map\s*<{_SIMPLE}\s*,{_SIMPLE}(?![\w<])", re.IGNORECASE),
+    re.compile(rf"struct\s*<\s*\w+\s*:{_SIMPLE}(?:\s*,\s*\w+\s*:{_SIMPLE})*(?![\w<])", re.IGNORECASE),
+)
+"""Types whose bracket is open, as far as they surely go: what follows may be the next column."""
+
+
+def _check_brackets(column: str, kind: str) -> None:
     plain = re.sub(r"'[^']*'|`[^`]*`", "", kind)
-    for opening, closing in ("()", "<>"):
+    if ";" in plain:
+        raise Refused(
+            f"{column} is followed by ';', which separates no columns",
+            data="nothing was read or written",
+            hint="put ',' between the columns",
+        )
+    for opening, closing in _CLOSED_BY.items():
         if plain.count(opening) > plain.count(closing):
-            decimal = re.match(r"\w+\s*\(\s*\d+(?:\s*,\s*\d+)?", plain)
-            begun = decimal[0] if decimal and opening == "(" else kind.split(",")[0].strip()
+            begun = [_DIGITS.search(plain)] if opening == "(" else [one.match(plain) for one in _BEGUN]
+            first = next((found[0] for found in begun if found), None)
             raise Refused(
-                f"{column} has the type {begun!r}, whose bracket is not closed",
+                f"{column} has the type {first or kind.split(',')[0].strip()!r}, whose bracket is not closed",
                 data="nothing was read or written",
-                hint=f"did you mean '{begun})'?" if decimal and opening == "(" else f"close it by {closing!r}",
+                hint=f"did you mean '{first}{closing}'?" if first else f"close it by {closing!r}",
+            )
+        if plain.count(opening) < plain.count(closing):
+            before, _, behind = kind.rpartition(closing)
+            raise Refused(
+                f"{column} has the type {kind.strip()!r}, which has {closing!r} once too often",
+                data="nothing was read or written",
+                hint=f"did you mean '{before}{behind}'?",
             )
 
 
@@ -272,7 +296,7 @@ def _parts(text: str) -> list[str]:
     for sign in text:
         if sign in "'`":
             quote = {"": sign, sign: ""}.get(quote, quote)
-        depth += 0 if quote else (sign in "<(") - (sign in ">)")
+        depth = depth if quote else max(depth + (sign in "<(") - (sign in ">)"), 0)
         if sign == "," and depth == 0 and not quote:
             parts.append(current)
             current = ""
