@@ -25,7 +25,7 @@ class Frontier:
     max_event_time         the largest event time that committed batches have kept
     ended                  the max event time when the input was last declared ended
     silent_max_event_time  the largest max event time at a watermark marker by silence
-    silent_clock  its bound: the clock then, less the idle time
+    silent_clock  its bound: when the last search for new input began, less the idle time
     """
 
     max_event_time: Micros | None = None

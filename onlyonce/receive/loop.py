@@ -205,7 +205,8 @@ def idle(context: RunContext) -> None:
 
 
 def close(context: RunContext, *, ended: bool) -> None:
-    """Close the input if it has ended, or if it has been silent for `idle_after`. Do nothing if no window closes by it.
+    """Close the input if it has ended, or if it had been silent for `idle_after` when the last search for new input
+    began. Do nothing if no window closes by it.
 
     A source with registered input that is not read yet is not silent. Only the caller registers, so if nothing waits,
     no batch of receive begins meanwhile.
@@ -213,13 +214,18 @@ def close(context: RunContext, *, ended: bool) -> None:
     query = context.open_query("receive")
     if not ended and (context.pipeline.idle_after is None or something_waits(context)):
         return
-    due = due_close(query.database, context.pipeline, ended=ended)
+    due = due_close(query.database, context.pipeline, context.looked_at, ended=ended)
     if due is not None:
         _write_marker(context, query, "ended" if ended else "silent", *due)
 
 
-def due_close(database: Database, pipeline: Pipeline, *, ended: bool) -> tuple[Frontier, Progress | None] | None:
+def due_close(
+    database: Database, pipeline: Pipeline, looked_at: datetime | None, *, ended: bool
+) -> tuple[Frontier, Progress | None] | None:
     """Return the frontier and progress that close the input, since it has ended or is silent; None if no window closes.
+
+    `looked_at`: when the last search for new input began. A source is silent up to then, and not up to the present
+    time: input since the last search is not known yet.
 
     Only if all registered input is committed.
     """
@@ -227,7 +233,7 @@ def due_close(database: Database, pipeline: Pipeline, *, ended: bool) -> tuple[F
     progress = SourceBatches(database).known(pipeline.name) if pipeline.sources else None
     # If there are several sources, one may be ahead of the pipeline's max_event_time: what it has sent is closed too.
     reached = now.after_batch(progress.furthest()) if progress else now
-    after = reached.declared_ended() if ended else _silence(database, pipeline, reached)
+    after = reached.declared_ended() if ended else _silence(database, pipeline, reached, looked_at)
     if after is None or not _closes_more(pipeline, now, after, reached.max_event_time):
         return None
     return replace(after, max_event_time=now.max_event_time), progress
@@ -316,13 +322,12 @@ def _end(context: RunContext, query: Query, batch: Batch, expected_reads: Callab
     query.log.info("batch committed", unit=unit, **total)
 
 
-def _silence(database: Database, pipeline: Pipeline, now: Frontier) -> Frontier | None:
-    idle = pipeline.idle_after
-    last = Batches(database).last_arrival(pipeline.name)
-    clock = datetime.now(UTC)
-    if idle is None or last is None or clock - last < idle:
+def _silence(database: Database, pipeline: Pipeline, now: Frontier, looked_at: datetime | None) -> Frontier | None:
+    idle, clock = pipeline.idle_after, to_micros(looked_at)
+    last = to_micros(Batches(database).last_arrival(pipeline.name))
+    if idle is None or clock is None or last is None or clock - last < micros(idle):
         return None
-    return now.fallen_silent(int(clock.timestamp() * 1_000_000), micros(idle))
+    return now.fallen_silent(clock, micros(idle))
 
 
 def _closes_more(pipeline: Pipeline, now: Frontier, after: Frontier, reached: Micros | None) -> bool:

@@ -81,7 +81,7 @@ def _facts(database: Database, pipeline: Pipeline, source: Source, *, ended: boo
     if any(idle.of_query(one) for one in queries.values()):
         return RunFacts(queries)  # the others need a committed batch of each query
     known = {query: one for query, one in live.items() if one}
-    roots = pipeline.roots()
+    roots, now = pipeline.roots(), datetime.now(UTC)  # a run that starts searches for new input after this time
     return RunFacts(
         queries,
         WatermarkMarkers(database).is_open(known["receive"].incarnation),
@@ -89,8 +89,8 @@ def _facts(database: Database, pipeline: Pipeline, source: Source, *, ended: boo
         Batches(database).last_taken_in(pipeline.name),
         [root.name for root in roots if _has_unread(database, pipeline, known[root.name], queries[root.name])],
         sum(len(events.late_windows_of_stream(database, pipeline, pipeline.name, root)) for root in roots),
-        loop.due_close(database, pipeline, ended=ended) is not None,
-        loop.looked_idle(database, pipeline, source, datetime.now(UTC)) is not None,
+        loop.due_close(database, pipeline, now, ended=ended) is not None,
+        loop.looked_idle(database, pipeline, source, now) is not None,
     )
 
 

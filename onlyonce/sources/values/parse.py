@@ -111,9 +111,11 @@ def id_strings(schema: StructType, names: Iterable[str]) -> list[Column]:
 
 def ids_of_arrow(column: pa.Array, kind: str) -> pa.Array:
     """Return the strings of a column of a type in AS_CAST."""
-    if kind == "timestamp":
-        return pc.replace_substring_regex(column.cast(pa.string()), r"\.?0*Z\z", "")
-    return column.cast(pa.string())
+    texts = column.cast(pa.string())
+    # Arrow writes six decimals of a time, Spark only those up to the last one that is not zero.
+    if kind in ("timestamp", "timestamp_ntz"):
+        return pc.replace_substring_regex(texts, r"\.?0*Z?\z", "")
+    return texts
 
 
 def _string(name: str, kind: str) -> Column:

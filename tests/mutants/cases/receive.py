@@ -36,6 +36,14 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "silent-until-now",
+        "a run counts the time in which it takes in its input as silence of the source",
+        "onlyonce/receive/loop.py",
+        Replace("close", "context.looked_at", "datetime.now(UTC)"),
+        tests=("tests/spark/outputs/test_closing.py::test_silence_lasts_until_the_last_search_for_input",),
+        spark=True,
+    ),
+    Mutant(
         "events-looked-at-before-the-log",
         "what another driver commits between the look at `events` and the question to the log counts as lost",
         "onlyonce/receive/loop.py",

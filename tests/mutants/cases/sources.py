@@ -582,6 +582,15 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "values-2-six-decimals",
+        "an id of a block has a time without a zone with all six decimals that Arrow writes",
+        "onlyonce/sources/values/parse.py",
+        Replace("ids_of_arrow", '("timestamp", "timestamp_ntz")', '("timestamp",)'),
+        tests=(
+            "tests/unit/receive/test_plain_records.py::test_id_of_each_type_is_the_id_of_the_values[timestamp_ntz]",
+        ),
+    ),
+    Mutant(
         "values-2-nested-ids",
         "an array or a map in an id is taken, though no string is stated for it",
         "onlyonce/api/pipeline.py",

@@ -53,8 +53,9 @@ def platform(new_platform: Callable[..., Platform], spark: object, monkeypatch: 
     """A platform with a pipeline for each transcript, whose clock can be set."""
     from onlyonce.outputs import query
     from onlyonce.receive import loop
+    from onlyonce.run import idle
 
-    for module in (loop, query):
+    for module in (loop, query, idle):
         monkeypatch.setattr(module, "datetime", Clock)
     return new_platform("tests/transcripts/pipelines.py")
 

@@ -8,7 +8,8 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from onlyonce.api.messages import Kafka
+from onlyonce.api.messages import Avro, Kafka
 from onlyonce.api.pipeline import Files
 from onlyonce.sources.lines import LINE_COLUMN, Lines
 from onlyonce.sources.values import fast_json, parse
@@ -230,6 +231,46 @@ def test_a_key_takes_the_place_of_a_field_in_a_block_as_in_a_row(
 
     assert Counter(map(repr, here)) == Counter(map(repr, there))
     assert [row.id for row in there if row.oo_reason is None] == ["a", "é"] * 3
+
+
+BESIDE_VALUES: dict[str, list[Any]] = {
+    "string": ["", "a", None],
+    "boolean": [True, False, None],
+    "bigint": [0, -7, 2**63 - 1, None],
+    "date": [date(1969, 12, 31), date(2026, 3, 1), None],
+    "timestamp": [datetime(2026, 3, 1, 12, tzinfo=UTC), datetime(2026, 3, 1, 12, 0, 10, 120, UTC), None],
+    "timestamp_ntz": [datetime(2026, 3, 1, 12), datetime(2026, 3, 1, 12, 0, 10, 120), None],
+    "float": [1.0, 0.1, None],
+    "double": [1.0, -0.0, 1e22, float("nan"), None],
+    "decimal(12,2)": [Decimal("1.50"), Decimal("0.00"), None],
+    "decimal(38,18)": [Decimal("1E-18"), Decimal("0E-18"), None],
+    "struct<a: int, b: double>": [(1, 1.0), (None, None), None],
+    "array<string>": [["a", None], [], None],
+}
+"""Values of a column that comes from a message's key."""
+
+
+@pytest.mark.parametrize("kind", BESIDE_VALUES)
+def test_key_column_of_each_type_gives_one_record(
+    spark: SparkSession, row_by_row: Callable[[], None], kind: str
+) -> None:
+    """A replay may read a message in a block or as a row: all columns of its record are the same."""
+    by_key = Avro(registry="http://localhost:1", columns="key")
+    topic = Kafka(topic="t", servers="localhost:1", key=by_key)
+    schema = f"id string, at timestamp, key {kind}, key_schema_id int"
+    pipeline = replace(SHOP, schema=schema, source=topic)
+    value = '{"id":"a","at":"2026-03-01T12:00:00Z"}'
+    columns = f"{LINE_COLUMN}, {parse.BESIDE}key {kind}, {parse.BESIDE}key_schema_id int"
+    rows = [(value, None, 7, at, given, 4) for at, given in enumerate(BESIDE_VALUES[kind])]
+    lines = Lines([], spark.createDataFrame(rows, columns))
+
+    here = records_of(spark, lines, pipeline, NOW)
+    row_by_row()
+    there = records_of(spark, lines, pipeline, NOW)
+
+    assert Counter(map(repr, here)) == Counter(map(repr, there))
+    assert [row.oo_reason for row in here] == [None] * len(rows)
+    assert len({row.oo_payload for row in here}) == len(rows)
 
 
 def test_messages_that_differ_in_their_headers_alone_have_an_order(

@@ -172,7 +172,8 @@ def test_window_that_the_clock_closes_starts_spark(
     platform.run("shop")
     assert starts.last() == (None, False)
 
-    monkeypatch.setattr("onlyonce.receive.loop.datetime", _DaysLater)
+    for module in ("onlyonce.receive.loop", "onlyonce.run.idle"):
+        monkeypatch.setattr(f"{module}.datetime", _DaysLater)
     platform.run("shop")
 
     assert starts.last() == (Reason.CLOSE, True)
@@ -182,7 +183,7 @@ def test_window_that_the_clock_closes_starts_spark(
 
 
 class _DaysLater(datetime):
-    """The clock of receive, two days later."""
+    """The clock of a run, two days later."""
 
     @classmethod
     def now(cls, tz: Any = None) -> Any:

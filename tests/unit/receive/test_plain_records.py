@@ -14,9 +14,10 @@ import pyarrow as pa
 import pytest
 import xxhash
 
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline
 from onlyonce.receive import exchange
 from onlyonce.sources import record_id
-from onlyonce.sources.values import fast_json
+from onlyonce.sources.values import fast_json, parse
 
 NOON = 1_772_366_400_000_000
 BOUND = NOON + 86_400_000_000
@@ -151,6 +152,45 @@ def test_ids_are_chained_hashes_of_the_id_columns_as_text(tmp_path: Path) -> Non
     assert record["oo_high"] % 2**64 == chained(*texts)
     assert record["oo_low"] % 2**64 == chained("low", *texts)
     assert record["oo_payload"] % 2**64 == chained(line("é"))
+
+
+TIMES = (
+    "2026-03-01T12:00:00", "2026-03-01T12:00:10", "2026-03-01T12:00:00.120", "2026-03-01T12:00:00.000001",
+    "2026-03-01T12:00:00.100000", "2000-10-10T00:00:00", "1969-12-31T23:59:59.999999", "1969-12-31T23:59:50", "1582-10-04T10:10:10.5",
+    "1000-01-01T00:00:00", "9999-12-31T23:59:59.999999",
+)  # fmt: skip
+WRITTEN: dict[str, tuple[str, ...]] = {
+    "string": ("", "a", "é", "007", "1.50", "2026-03-01 12:00:00.000000", " a ", "🙂"),
+    "boolean": ("true", "false"),
+    "tinyint": ("0", "-7", "10", "127", "-128"),
+    "smallint": ("0", "-7", "100", "32767", "-32768"),
+    "int": ("0", "-7", "100", "2147483647", "-2147483648"),
+    "bigint": ("0", "-7", "100", "1152921504606846976", "9223372036854775807", "-9223372036854775808"),
+    "date": ("1970-01-01", "1969-12-31", "1582-10-04", "2024-02-29", "2000-10-10", "1000-01-01", "9999-12-31"),
+    "timestamp": (*(f"{time}Z" for time in TIMES), "2026-03-01T12:00:00.120+02:00"),
+    "timestamp_ntz": TIMES,
+}
+"""Values of each type of an id that a block may have, as a person writes them."""
+
+
+@pytest.mark.parametrize("kind", parse.AS_CAST)
+def test_id_of_each_type_is_the_id_of_the_values(kind: str) -> None:
+    """A record has the id that the table's reader and `trace` give it: `record_id.of_values`."""
+    declared = Pipeline(
+        name="p", source=Files(), schema=f"key {kind}, at timestamp", record_id=("key",), event_time="at",
+        outputs=(Output(name="o", transform="m:f", sink=Delta()),),
+    )  # fmt: skip
+    kinds = {"key": kind, "at": "timestamp"}
+    read = fast_json.Reader(kinds, {name: name for name in kinds}, {}, ("key",), "at", BOUND, 1)
+    quote = "" if kind in ("boolean", "tinyint", "smallint", "int", "bigint") else '"'
+    given = [f'{{"key":{quote}{value}{quote},"at":"2026-03-01T12:00:00Z"}}' for value in WRITTEN[kind]]
+
+    left, records = read.apart(lines(*given))
+
+    assert left.column("oo_line").to_pylist() == []
+    for value, record in zip(WRITTEN[kind], records.to_pylist(), strict=True):
+        wanted = record_id.of_values(declared, {"key": value})
+        assert (record["oo_high"], record["oo_low"]) == (wanted.high, wanted.low), value
 
 
 def test_by_position_an_id_is_the_place_whatever_else_is_in_the_batch(tmp_path: Path) -> None:
