@@ -232,6 +232,22 @@ def test_bzip2_and_zstandard_are_unpacked_and_refused_likewise(
     assert refused == {name for name, (_, lines) in contents.items() if lines is None}
 
 
+@pytest.mark.parametrize(("ending", "compress"), {"gz": gzip.compress, **PACKED}.items())
+@pytest.mark.parametrize("at", [0, 10], ids=["first byte", "later byte"])
+def test_damaged_second_stream_refuses_the_file(
+    inbox: Path, ending: str, compress: Callable[[bytes], bytes], at: int
+) -> None:
+    """None of its records is read, also not the ones of the first stream."""
+    first, second = compress(b"a\n"), bytearray(compress(b"b\n" * 1000))
+    second[at] ^= 0xFF
+    (inbox / f"a.{ending}").write_bytes(first + bytes(second))
+
+    [file] = found(inbox).values()
+
+    assert file.lines == 0
+    assert f"the .{ending} file is cut short or damaged" in str(file.refusal)
+
+
 @pytest.mark.parametrize(
     ("content", "lines", "refusal"),
     [
