@@ -36,6 +36,8 @@ KINDS = (
     (stat.S_ISBLK, "a device file"),
     (stat.S_ISDIR, "a folder"),
 )
+GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+"""Errors of opening a path that no file has: also below a file, or through links in a circle."""
 
 
 class NoFile(OSError):
@@ -59,6 +61,11 @@ def opened_file(path: str) -> int:
         os.close(file)
         raise _no_file(path, mode)
     return file
+
+
+def is_gone(error: OSError) -> bool:
+    """Return whether an error means that no regular file has a path now. Any other error may pass."""
+    return isinstance(error, NoFile) or error.errno in GONE
 
 
 @contextmanager

@@ -404,6 +404,25 @@ def test_a_file_that_is_no_longer_what_was_listed_is_told(inbox: Path) -> None:
     assert "changed after it was listed" in str(told["touched"])
 
 
+def test_listed_file_that_cannot_be_looked_up_is_tried_again(inbox: Path) -> None:
+    """It may be there at the next attempt, so its records are not lost."""
+    below = inbox / "below"
+    below.mkdir()
+    (below / "a").write_text("{}\n")
+    [file] = new_files(below, {})
+    below.chmod(0)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        with pytest.raises(Retryable, match="a can't be read: Permission denied"):
+            changed(file)
+    finally:
+        if root:
+            os.seteuid(0)
+        below.chmod(0o755)
+
+
 def test_a_replaced_file_is_an_entry_with_its_reason(inbox: Path) -> None:
     """Under its old name with other content it is refused and not read; after that it is known."""
     (inbox / "a").write_text("{}\n")
