@@ -8,7 +8,7 @@ it was written.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -34,7 +34,17 @@ from onlyonce.core.stored_names import BATCH_NO, SEEN_AT
 from onlyonce.engine import session
 from onlyonce.sources import kafka_admin, kafka_client, kafka_messages, record_id
 from onlyonce.sources import manifest as readings
-from onlyonce.sources.kafka_offsets import Known, Range, Seen, cut, lost_since, new_ranges, readable, refuse_lost
+from onlyonce.sources.kafka_offsets import (
+    Known,
+    Range,
+    Seen,
+    cut,
+    ends_early,
+    lost_since,
+    new_ranges,
+    readable,
+    refuse_lost,
+)
 from onlyonce.sources.lines import LINE_COLUMN, Lines
 from onlyonce.sources.manifest import Vouched
 from onlyonce.sources.values.parse import BESIDE, NOT_UTF8
@@ -302,7 +312,10 @@ class Topic:
         if known is None:
             return True
         with kafka_client.asking(self.source, backlog.ANSWER_SECONDS) as asked:
-            return bool(new_ranges(self.source, known, asked.seen(), {}))
+            seen = asked.seen()
+            if ends_early(known, seen):
+                seen = replace(seen, written=asked.written(seen))
+            return bool(new_ranges(self.source, known, seen, {}))
 
     def read_up_to(self, batch_no: int | None) -> Known | None:
         """Return where the batches up to `batch_no` end; of a partition without any, where its first batch begins.
@@ -376,6 +389,8 @@ class Topic:
         seen = kafka_admin.look(spark, self.source)
         if known is None:
             return new_ranges(self.source, None, self._bounded(spark, seen), self._started(spark, seen))
+        if ends_early(known, seen):
+            seen = replace(seen, written=kafka_admin.written(spark, self.source, seen))
         return new_ranges(self.source, known, seen, {})
 
     def _started(self, spark: SparkSession, seen: Seen) -> dict[int, int]:
