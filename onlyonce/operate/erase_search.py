@@ -7,7 +7,6 @@ anything is erased and at the end; the receipt names each place that is found th
 
 from __future__ import annotations
 
-import bz2
 import codecs
 import gzip
 import io
@@ -253,6 +252,11 @@ def _opaque(content: bytes, mentions: Mentions) -> int:
     return int(mentions.in_file(content))
 
 
+def _bzip2(content: bytes) -> bytes:
+    # `bz2.decompress` leaves out a damaged later stream without an error.
+    return file_bytes.Bzip2(io.BytesIO(content)).read() or b""
+
+
 def _unread(name: str) -> Decoder:
     def decoder(content: bytes, mentions: Mentions) -> int:
         raise NotDecoded(name)
@@ -267,7 +271,7 @@ FORMATS: tuple[tuple[bytes, str, Decoder], ...] = (
     (b"PK\x03\x04", "zip", _zip),
     (b"\x28\xb5\x2f\xfd", "Zstandard", _zstandard),
     (b"\x1f\x8b", "gzip", lambda content, mentions: count_mentions(gzip.decompress(content), mentions)),
-    (b"BZh", "bzip2", lambda content, mentions: count_mentions(bz2.decompress(content), mentions)),
+    (b"BZh", "bzip2", lambda content, mentions: count_mentions(_bzip2(content), mentions)),
     (b"\x04\x22\x4d\x18", "", _unread("an LZ4 frame")),
     (b"\x82SNAPPY\0", "", _unread("Snappy")),
     (b"ZV\x01", "", _unread("LZF")),

@@ -36,6 +36,8 @@ KINDS = (
     (stat.S_ISBLK, "a device file"),
     (stat.S_ISDIR, "a folder"),
 )
+GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+"""Errors of opening a path that no file has: also below a file, or through links in a circle."""
 
 
 class NoFile(OSError):
@@ -59,6 +61,11 @@ def opened_file(path: str) -> int:
         os.close(file)
         raise _no_file(path, mode)
     return file
+
+
+def is_gone(error: OSError) -> bool:
+    """Return whether an error means that no regular file has a path now. Any other error may pass."""
+    return isinstance(error, NoFile) or error.errno in GONE
 
 
 @contextmanager
@@ -156,10 +163,11 @@ class ObjectFile(io.RawIOBase):
 
 LEFT_ALONE = (".deflate", ".lz4", ".snappy", ".passthrough")
 """Endings that Spark's reader would unpack, and we do not."""
+PIECE_OF_BZIP2 = 1 << 17
 
 
-class Zstandard(io.RawIOBase):
-    """The content of a Zstandard file.
+class Decompressed(io.RawIOBase):
+    """The content of a compressed file.
 
     Seeking backwards reads the content from its beginning. The reader of lines does so once, after a header.
     """
@@ -170,14 +178,11 @@ class Zstandard(io.RawIOBase):
 
     def _begin(self) -> None:
         self._compressed.seek(0)
-        # Arrow closes the file that it reads when the stream is dropped, so it gets a second one.
-        of_its_own: Any = self._compressed
-        of_its_own = (
-            of_its_own.again()
-            if isinstance(of_its_own, ObjectFile)
-            else os.fdopen(os.dup(self._compressed.fileno()), "rb", buffering=0)
-        )
-        self._content, self._at = pa.CompressedInputStream(of_its_own, "zstd"), 0
+        self._at = 0
+
+    def _next(self, most: int) -> bytes:
+        """Return the next bytes, up to `most`; none at the end."""
+        raise NotImplementedError
 
     def readable(self) -> bool:
         """Return True."""
@@ -192,11 +197,13 @@ class Zstandard(io.RawIOBase):
         return self._at
 
     def readinto(self, into: Any) -> int:
-        """Read the next bytes, up to the size of `into`."""
-        data = self._content.read(len(into))
-        into[: len(data)] = data
-        self._at += len(data)
-        return len(data)
+        """Read the next bytes: the size of `into`, or fewer at the end."""
+        read = 0
+        while read < len(into) and (data := self._next(len(into) - read)):
+            into[read : read + len(data)] = data
+            read += len(data)
+        self._at += read
+        return read
 
     def seek(self, at: int, whence: int = io.SEEK_SET) -> int:
         """Set the position in the content."""
@@ -208,8 +215,49 @@ class Zstandard(io.RawIOBase):
         return self._at
 
 
+class Bzip2(Decompressed):
+    """The content of a bzip2 file.
+
+    `bz2.BZ2File` takes a damaged later stream for the end of the file, and its records would be lost.
+    """
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._stream = bz2.BZ2Decompressor()
+
+    def _next(self, most: int) -> bytes:
+        while True:
+            data = b""
+            if self._stream.eof:
+                if not (data := self._stream.unused_data or self._compressed.read(PIECE_OF_BZIP2)):
+                    return b""
+                self._stream = bz2.BZ2Decompressor()
+            elif self._stream.needs_input and not (data := self._compressed.read(PIECE_OF_BZIP2)):
+                raise EOFError("it ends within a stream")
+            if content := self._stream.decompress(data, most):
+                return content
+
+
+class Zstandard(Decompressed):
+    """The content of a Zstandard file."""
+
+    def _begin(self) -> None:
+        super()._begin()
+        # Arrow closes the file that it reads when the stream is dropped, so it gets a second one.
+        of_its_own: Any = self._compressed
+        of_its_own = (
+            of_its_own.again()
+            if isinstance(of_its_own, ObjectFile)
+            else os.fdopen(os.dup(self._compressed.fileno()), "rb", buffering=0)
+        )
+        self._content = pa.CompressedInputStream(of_its_own, "zstd")
+
+    def _next(self, most: int) -> bytes:
+        return bytes(self._content.read(most))
+
+
 FORMATS: dict[str, Callable[[Any], Any]] = {
-    ".gz": lambda compressed: gzip.GzipFile(fileobj=compressed), ".bz2": bz2.BZ2File, ".zst": Zstandard,
+    ".gz": lambda compressed: gzip.GzipFile(fileobj=compressed), ".bz2": Bzip2, ".zst": Zstandard,
 }  # fmt: skip
 
 

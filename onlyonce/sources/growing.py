@@ -9,6 +9,7 @@ at that place, it was cut short or rewritten, and it is refused for good. No Spa
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,14 +21,17 @@ import xxhash
 
 from onlyonce.api.sources import Start, before_start
 from onlyonce.core import encodings
+from onlyonce.core.errors import Retryable
 from onlyonce.sources import file_bytes
 from onlyonce.sources.folders import Folders
 from onlyonce.sources.listing import (
     BEGINNING,
+    VANISHED,
     Csv,
     InputFile,
     accept,
     cuts_at,
+    not_read_now,
     other_format,
     printable,
 )
@@ -143,25 +147,49 @@ def batched(ranges: Iterable[InputFile], most_bytes: int, most_files: int) -> It
 def located(file: InputFile, *, links: bool = False) -> tuple[str, str | None]:
     """Return where the file of a range is now, and why the range can't be read, or None.
 
-    Called when the batch of the range begins and when it is read.
+    Called when the batch of the range begins and when it is read. Raise Retryable if a file that may be it can't be
+    read now.
     """
+    failed: Retryable | None = None
     for path in _places(file, links=links):
-        with suppress(OSError), opened(path) as now:
-            size = os.fstat(now).st_size
-            if of_open(now, path) != file.identity:
-                continue
-            is_packed = file_bytes.compression_of(file.path) is not None
-            same = size == file.size if is_packed else size >= file.ends and _mark(now, file.ends) == file.mark
-            return path, None if same else CUT.format(ends=file.ends)
-    return file.place, "the file vanished before it was read"
+        try:
+            with opened(path) as now:
+                size = os.fstat(now).st_size
+                if of_open(now, path) != file.identity:
+                    continue
+                is_packed = file_bytes.compression_of(file.path) is not None
+                same = size == file.size if is_packed else size >= file.ends and _mark(now, file.ends) == file.mark
+                return path, None if same else CUT.format(ends=file.ends)
+        except OSError as error:
+            if not file_bytes.is_gone(error) and _may_be(path, file):
+                failed = not_read_now(path, error)
+    if failed:
+        raise failed
+    return file.place, VANISHED
+
+
+def _may_be(path: str, file: InputFile) -> bool:
+    """Return whether a path that can't be opened may be the file: a rotation may have made another one there."""
+    try:
+        now = Path(path).lstat()
+        return stat.S_ISREG(now.st_mode) and now.st_ino == inode(file.identity).number
+    except OSError as error:
+        return not file_bytes.is_gone(error)
 
 
 def _places(file: InputFile, *, links: bool) -> Iterator[str]:
     # The folder is searched only if the file was renamed.
     yield file_bytes.place_of_file(file.place, links=links)
-    for one in _there(Path(file.place).parent, True, links=links, folders=Folders()):
-        if one.inode == inode(file.identity).number:
-            yield one.place
+    for entry in Folders().entries(str(Path(file.place).parent), links=links):
+        if _number(entry, links=links) == inode(file.identity).number:
+            yield file_bytes.place_of_file(entry.path, links=links)
+
+
+def _number(entry: os.DirEntry[str], *, links: bool) -> int:
+    """Return the inode of an entry; if it can't be looked up now, as the folder names it."""
+    with suppress(OSError):
+        return entry.stat(follow_symlinks=links).st_ino
+    return entry.inode()
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,12 @@ def find(spark: SparkSession, source: Kafka) -> Seen | None:
         return Seen(described.topicId().toString(), asking.offsets(parts, "earliest"), asking.offsets(parts, "latest"))
 
 
+def written(spark: SparkSession, source: Kafka, seen: Seen) -> dict[int, int]:
+    """Return the ends of the partitions with the messages of open transactions."""
+    with _admin(spark, source) as asking:
+        return asking.offsets(sorted(seen.latest), "latest", isolation="read_uncommitted")
+
+
 def at(spark: SparkSession, source: Kafka, time: datetime, seen: Seen) -> dict[int, int]:
     """Return by partition the first offset whose message is not older than a time; the end if there is none."""
     with _admin(spark, source) as asking:
@@ -139,14 +145,14 @@ class _Asking:
             wanted.put(place, kafka.clients.consumer.OffsetAndMetadata(offset))
         self._admin.alterConsumerGroupOffsets(group, wanted).all().get()
 
-    def offsets(self, parts: list[int], which: str, *argument: int) -> dict[int, int]:
+    def offsets(self, parts: list[int], which: str, *argument: int, isolation: str = "") -> dict[int, int]:
         kafka = self._jvm.org.apache.kafka
-        isolation = getattr(kafka.common.IsolationLevel, self._source.isolation.upper())
+        level = getattr(kafka.common.IsolationLevel, (isolation or self._source.isolation).upper())
         places = {part: kafka.common.TopicPartition(self._source.topic, part) for part in parts}
         wanted = self._jvm.java.util.HashMap()
         for place in places.values():
             wanted.put(place, getattr(kafka.clients.admin.OffsetSpec, which)(*argument))
-        answer = self._admin.listOffsets(wanted, kafka.clients.admin.ListOffsetsOptions(isolation)).all().get()
+        answer = self._admin.listOffsets(wanted, kafka.clients.admin.ListOffsetsOptions(level)).all().get()
         return {part: int(answer.get(place).offset()) for part, place in places.items()}
 
 

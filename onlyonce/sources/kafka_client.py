@@ -104,6 +104,12 @@ class Asked:
         ends = (self.offsets(parts, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))
         return Seen(_as_java(described.topic_id), *ends)
 
+    def written(self, seen: Seen) -> dict[int, int]:
+        """Return the ends of the partitions with the messages of open transactions."""
+        from confluent_kafka.admin import OffsetSpec
+
+        return self.offsets(sorted(seen.latest), OffsetSpec.latest(), "read_uncommitted")
+
     def first_since(self, time_of_start: datetime, seen: Seen) -> dict[int, int]:
         """Return by partition the first offset whose message is not older than a time; the end if there is none."""
         from confluent_kafka.admin import OffsetSpec
@@ -112,12 +118,12 @@ class Asked:
         found = self.offsets(sorted(seen.latest), spec)
         return {part: seen.latest[part] if offset < 0 else offset for part, offset in found.items()}
 
-    def offsets(self, parts: Iterable[int], spec: Any) -> dict[int, int]:
-        """Return an offset of each partition."""
+    def offsets(self, parts: Iterable[int], spec: Any, isolation: str = "") -> dict[int, int]:
+        """Return an offset of each partition. `isolation`: another one than the declared one."""
         from confluent_kafka import IsolationLevel, TopicPartition
 
         wanted = {TopicPartition(self.source.topic, part): spec for part in parts}
-        level = getattr(IsolationLevel, self.source.isolation.upper())
+        level = getattr(IsolationLevel, (isolation or self.source.isolation).upper())
         answers = self.admin.list_offsets(wanted, isolation_level=level, request_timeout=self.patience)
         return {place.partition: answer.result(self.patience).offset for place, answer in answers.items()}
 

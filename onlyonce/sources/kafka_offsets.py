@@ -6,7 +6,7 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from onlyonce.api.messages import Kafka
@@ -16,11 +16,16 @@ from onlyonce.core.errors import Refused
 
 @dataclass(frozen=True)
 class Seen:
-    """The broker's answer about a topic: its id, and by partition its first offset and the end of what may be read."""
+    """The broker's answer about a topic: its id, and by partition its first offset and the end of what may be read.
+
+    written     the ends with the messages of open transactions (the high watermarks); asked for if a partition
+                `ends_early`
+    """
 
     topic_id: str
     earliest: Mapping[int, int]
     latest: Mapping[int, int]
+    written: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,11 @@ class Range:
         return 0 if self.refusal else self.until - self.first
 
 
+def ends_early(known: Known, seen: Seen) -> bool:
+    """Return whether a partition ends before the end of what was read of it."""
+    return known.topic_id == seen.topic_id and any(known.next.get(part, end) > end for part, end in seen.latest.items())
+
+
 def new_ranges(source: Kafka, known: Known | None, seen: Seen, started: Mapping[int, int]) -> list[Range]:
     """Return the new ranges of a topic. `started` is where the first run begins, by partition; later runs ignore it.
 
@@ -71,7 +81,10 @@ def new_ranges(source: Kafka, known: Known | None, seen: Seen, started: Mapping[
     for part, end in sorted(seen.latest.items()):
         first, earliest = goes_on.get(part, seen.earliest[part] if again else 0), seen.earliest[part]
         if first > end:
-            raise _shorter(source, part, first, end)
+            # `isolation` has become read_committed, and a transaction is open whose messages were read before.
+            if first > (written := seen.written.get(part, end)):
+                raise _shorter(source, part, first, written)
+            continue
         if first < earliest:
             reason = (
                 f"offsets {first} to {earliest - 1} of {source.topic}/{part} were deleted by the broker before "

@@ -107,7 +107,9 @@ def _batches(part: Range) -> Iterator[pa.RecordBatch]:
     with _opened(part) as file:
         at = _begin(file, part)
         found = file_bytes.record_end_reader(part.quoted_within, at, part.delimiter)
-        begun = _Begun(part.most)
+        # The ends of records follow the bound as of the listing, which may be larger than today's.
+        most = max(part.most, part.quoted_within or 0)
+        begun = _Begun(most)
         left = part.size - file.tell()
         while at < part.end:
             data = file.read(min(PIECE, left))
@@ -123,7 +125,7 @@ def _batches(part: Range) -> Iterator[pa.RecordBatch]:
                 begun.add(data)
                 continue
             whole, dropped = begun.ended(data), begun.dropped
-            begun, cut = _Begun(part.most), int(ends[-1]) - at - dropped
+            begun, cut = _Begun(most), int(ends[-1]) - at - dropped
             begun.add(whole[cut:])
             yield _batch(part, whole[:cut], at, ends, dropped)
             at = int(ends[-1])

@@ -53,6 +53,7 @@ OTHER_FORMATS = {
     b"BZh91AY&SY": "compressed by bzip2: put it in under a new name that ends in .bz2",
 }
 """The first bytes of files that are not text, and what to do with such a file."""
+VANISHED = "the file vanished before it was read"
 NO_MARK = (0, 0)
 """Replaces size and time of change for an entry that is not a regular file: a pipe's size and time change."""
 Counter = Callable[["FileAt"], int]
@@ -132,6 +133,16 @@ def check_inboxes(files: Iterable[InputFile]) -> None:
                 data="nothing of this batch was read; the files count as they were listed",
                 hint="mount it, or put it back; the next attempt reads them",
             )
+
+
+def not_read_now(path: str, error: OSError) -> Retryable:
+    """Return the error for a listed file that can't be read now: it may be readable at the next attempt."""
+    return Retryable(
+        f"{path} can't be read: {error.strerror}",
+        data="nothing of this batch was read; the file counts as it was listed",
+        hint="give the run's user permission to read it, or repair its disk or mount; the next attempt reads it. "
+        "If the file is lost, delete it: it becomes one invalid record",
+    )
 
 
 def _inbox_now(file: InputFile) -> Path:
@@ -393,13 +404,16 @@ def _first_record(file: IO[bytes], layout: Csv) -> bytes:
 
 
 def changed(file: InputFile, *, links: bool = False) -> str | None:
-    """Return why a file differs from what was listed, or None. Called when its batch begins."""
+    """Return why a file differs from what was listed, or None. Called when its batch begins.
+
+    Raise Retryable if the file can't be looked up now.
+    """
     try:
         now = Path(file.place).stat(follow_symlinks=links)
-    except FileNotFoundError:
-        return "the file vanished before it was read"
     except OSError as error:
-        return f"the file can't be read: {error.strerror}"
+        if not file_bytes.is_gone(error):
+            raise not_read_now(file.place, error) from error
+        return VANISHED
     inbox = file.place.removesuffix(file.path.removeprefix(file.root))
     if file.root and not links and not file_bytes.is_directly_below(file.place, inbox):
         return "a folder between the inbox and the file is a symbolic link now, which is not followed"

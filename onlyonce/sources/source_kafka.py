@@ -8,7 +8,7 @@ it was written.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -34,7 +34,17 @@ from onlyonce.core.stored_names import BATCH_NO, SEEN_AT
 from onlyonce.engine import session
 from onlyonce.sources import kafka_admin, kafka_client, kafka_messages, record_id
 from onlyonce.sources import manifest as readings
-from onlyonce.sources.kafka_offsets import Known, Range, Seen, cut, lost_since, new_ranges, readable, refuse_lost
+from onlyonce.sources.kafka_offsets import (
+    Known,
+    Range,
+    Seen,
+    cut,
+    ends_early,
+    lost_since,
+    new_ranges,
+    readable,
+    refuse_lost,
+)
 from onlyonce.sources.lines import LINE_COLUMN, Lines
 from onlyonce.sources.manifest import Vouched
 from onlyonce.sources.values.parse import BESIDE, NOT_UTF8
@@ -277,17 +287,16 @@ class Topic:
             # Both values come from one read of the manifest. If another driver adds ranges after it, the transaction's
             # number is taken.
             app_id = stored_names.transaction(self.instance, stored_names.RANGES_BY)
-            entries = reading.look()
+            there = reading.look()
             number = (reading.table.transaction_version(app_id) or 0) + 1
-            if self.bounds is not None and entries.num_rows:
-                _refuse_other(self.instance, self.bounds, str(entries["asked"][0]))
+            if self.bounds is not None and there.known is not None:
+                _refuse_other(self.instance, self.bounds, there.asked)
                 return 0
-            found = self._new(spark, _known(entries))
+            found = self._new(spark, there.known)
             if not found:
                 return 0
-            last, seen = readings.last_entry(entries)
-            arrival = corrected.following(now, self.manifest, last, seen)
-            rows = _rows(last, cut(found, self.source.max_offsets_a_batch), str(self.bounds or ""), arrival)
+            arrival = corrected.following(now, self.manifest, there.last, there.seen_at)
+            rows = _rows(there.last, cut(found, self.source.max_offsets_a_batch), str(self.bounds or ""), arrival)
             if readings.append(reading.table, SCHEMA, rows, driver, number, app_id):
                 return len(rows)
         raise Superseded(
@@ -298,26 +307,32 @@ class Topic:
 
     def waits(self) -> bool:
         """Return whether `register` would add anything, by a broker that is asked without Spark."""
-        known = _known(_reading(self).look()) if commit.exists(self.table) else None
+        known = self._registered().known
         if known is None:
             return True
         with kafka_client.asking(self.source, backlog.ANSWER_SECONDS) as asked:
-            return bool(new_ranges(self.source, known, asked.seen(), {}))
+            seen = asked.seen()
+            if ends_early(known, seen):
+                seen = replace(seen, written=asked.written(seen))
+            return bool(new_ranges(self.source, known, seen, {}))
 
     def read_up_to(self, batch_no: int | None) -> Known | None:
         """Return where the batches up to `batch_no` end; of a partition without any, where its first batch begins.
 
         Return None if nothing is registered.
         """
-        entries = _reading(self).look() if commit.exists(self.table) else None
-        known = _known(entries) if entries is not None else None
-        if entries is None or known is None:
+        there = self._registered()
+        if (known := there.known) is None or there.last is None:
             return None
-        current = entries.filter(pc.equal(entries["topic_id"], known.topic_id))
-        read = current.filter(pc.less_equal(current[BATCH_NO], NO_BATCH if batch_no is None else batch_no))
-        return Known(
-            known.first_id, known.topic_id, {**_by_part(current, "first", "min"), **_by_part(read, "until", "max")}
-        )
+        if batch_no is not None and batch_no >= there.last:
+            return known
+        # The ranges of a partition join, so its unread ones begin where the read ones end.
+        later = readings.after(self.table, batch_no, ["topic_id", "part", "first"])
+        unread = _by_part(later.filter(pc.equal(later["topic_id"], known.topic_id)), "first", "min")
+        return replace(known, next={**known.next, **unread})
+
+    def _registered(self) -> _Registered:
+        return _reading(self).look() if commit.exists(self.table) else _Registered()
 
     @property
     def manifest(self) -> str:
@@ -369,13 +384,14 @@ class Topic:
 
     def waiting(self, spark: SparkSession) -> list[Range]:
         """Return what a run would register now; nothing is written."""
-        entries = _entries(self.table) if commit.exists(self.table) else None
-        return self._new(spark, _known(entries) if entries else None)
+        return self._new(spark, self._registered().known)
 
     def _new(self, spark: SparkSession, known: Known | None) -> list[Range]:
         seen = kafka_admin.look(spark, self.source)
         if known is None:
             return new_ranges(self.source, None, self._bounded(spark, seen), self._started(spark, seen))
+        if ends_early(known, seen):
+            seen = replace(seen, written=kafka_admin.written(spark, self.source, seen))
         return new_ranges(self.source, known, seen, {})
 
     def _started(self, spark: SparkSession, seen: Seen) -> dict[int, int]:
@@ -404,31 +420,45 @@ def topic_of(
     )
 
 
-def _reading(topic: Topic) -> readings.Reading[pa.Table]:
+@dataclass(frozen=True)
+class _Registered:
+    """The state that a run keeps of the manifest: where the topic continues, and the last batch with its arrival.
+
+    It does not grow with the number of ranges. `asked`: what the first batch was asked for.
+    """
+
+    known: Known | None = None
+    last: int | None = None
+    seen_at: datetime | None = None
+    asked: str = ""
+
+
+def _reading(topic: Topic) -> readings.Reading[_Registered]:
     columns = [*ddl.types(SCHEMA)]  # without Spark: `onlyonce lag` asks too
     return readings.reading_of(
-        topic.readings, topic.table, lambda: readings.Reading(topic.table, _entries, columns, _more)
+        topic.readings,
+        topic.table,
+        lambda: readings.Reading(topic.table, lambda table: _more(_Registered(), _entries(table)), columns, _more),
     )
 
 
 def _entries(table: Location) -> pa.Table:
-    return _in_order(pa.table(opening.table(table).to_pyarrow_table(columns=[*ddl.types(SCHEMA)])))
+    return pa.table(opening.table(table).to_pyarrow_table(columns=[*ddl.types(SCHEMA)]))
 
 
-def _more(there: pa.Table, entries: pa.Table) -> pa.Table:
-    return pa.concat_tables([there, _in_order(entries).cast(there.schema)])
-
-
-def _in_order(entries: pa.Table) -> pa.Table:
-    return entries.sort_by([(BATCH_NO, "ascending"), ("first", "ascending")])
-
-
-def _known(entries: pa.Table) -> Known | None:
+def _more(there: _Registered, entries: pa.Table) -> _Registered:
+    """Return the state after further entries."""
     if not entries.num_rows:
-        return None
-    first_id, last_id = entries["topic_id"][0].as_py(), entries["topic_id"][-1].as_py()
-    of_last = entries.filter(pc.equal(entries["topic_id"], last_id))
-    return Known(first_id, last_id, _by_part(of_last, "until", "max"))
+        return there
+    entries = entries.sort_by([(BATCH_NO, "ascending"), ("first", "ascending")])
+    topic_id = entries["topic_id"][-1].as_py()
+    ends = _by_part(entries.filter(pc.equal(entries["topic_id"], topic_id)), "until", "max")
+    last, seen_at = readings.last_entry(entries)
+    if (before := there.known) is None:
+        known = Known(entries["topic_id"][0].as_py(), topic_id, ends)
+        return _Registered(known, last, seen_at, str(entries["asked"][0]))
+    ends_before = before.next if before.topic_id == topic_id else {}
+    return replace(there, known=Known(before.first_id, topic_id, {**ends_before, **ends}), last=last, seen_at=seen_at)
 
 
 def _by_part(entries: pa.Table, column: str, how: str) -> dict[int, int]:

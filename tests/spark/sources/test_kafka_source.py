@@ -16,7 +16,7 @@ from onlyonce.api.messages import Kafka
 from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core.errors import Refused
 from onlyonce.sources.source_kafka import Bounds, Ranges, Topic
-from tests.support.broker import CLEANABLE, Broker
+from tests.support.broker import CLEANABLE, PATIENCE, Broker
 from tests.support.shop import SHOP
 
 pytestmark = pytest.mark.spark
@@ -101,6 +101,28 @@ def test_what_the_broker_has_lost_is_told(spark: Any, broker: Broker, made: Call
     assert "was deleted and made again" in str(told[1])
     places = {one.place for one in again.ranges}
     assert all(place.startswith(f"{run.name}/0@") for place in places), "no id of the old topic"
+
+
+def test_change_to_read_committed_waits_for_an_open_transaction(
+    spark: Any, broker: Broker, made: Callable[..., Run]
+) -> None:
+    """Its messages were read before the change, and the broker has them: nothing is lost or read twice."""
+    run = made()
+    producer = broker.producer(transactional_id=run.name)
+    producer.init_transactions(PATIENCE)
+    broker.produce(run.name, "a")
+    producer.begin_transaction()
+    producer.produce(run.name, "b", partition=0)
+    assert producer.flush(PATIENCE) == 0
+    assert run.topic(isolation="read_uncommitted").register(spark, DRIVER, NOON) == 1
+    topic = run.topic()
+
+    assert not topic.waits()
+    assert topic.register(spark, DRIVER, NOON) == 0
+    producer.commit_transaction(PATIENCE)
+    broker.produce(run.name, "c")
+    assert topic.register(spark, DRIVER, NOON) == 1
+    assert run.read(run.batches(topic)[1]) == values("c")
 
 
 def test_transactions_keys_and_headers(spark: Any, broker: Broker, made: Callable[..., Run]) -> None:

@@ -215,6 +215,15 @@ def test_damage_of_a_compressed_file_is_named(compress: Callable[[bytes], bytes]
         erase_search.count_mentions(compress(WHO.encode())[:-9], mentions(sql(WHO)))
 
 
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress], ids=["gzip", "bzip2"])
+def test_damage_of_a_second_stream_is_named(compress: Callable[[bytes], bytes]) -> None:
+    """The first stream does not show what the second one holds."""
+    second = bytearray(compress(WHO.encode()))
+    second[10] ^= 0xFF
+    with pytest.raises(NotDecoded, match="damaged"):
+        erase_search.count_mentions(compress(b"first\n") + bytes(second), mentions(sql(WHO)))
+
+
 def test_damage_of_a_state_table_is_named() -> None:
     """Its blocks are compressed, so its bytes do not show a value."""
     footer = bytes([0, 0xFF, 0xFF, 0x7F]) + bytes(checkpoint.FOOTER - 16) + (5).to_bytes(4, "little") + checkpoint.MAGIC

@@ -5,7 +5,11 @@ from __future__ import annotations
 import gzip
 import os
 import random
+import shutil
+import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -303,6 +307,55 @@ def test_a_file_that_changes_between_listing_and_reading_is_told(tmp_path: Path)
         stale = line_reader.Range(str(tmp_path / name), 7, 0, one.ends, one.ends, inode=inode(one.identity))
         with pytest.raises(Retryable, match="while it was read"):
             list(line_reader.lines(stale))
+
+
+@pytest.fixture
+def inbox() -> Iterator[Path]:
+    """A folder that every user may read: pytest's own folders are closed to others."""
+    folder = Path(tempfile.mkdtemp(prefix="onlyonce-inbox-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@contextmanager
+def as_other_user() -> Iterator[None]:
+    """The rest as a user whose permissions count: root may read everything."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+def test_file_that_cannot_be_opened_is_tried_again(inbox: Path) -> None:
+    """It may be readable at the next attempt, so its range is not lost."""
+    append(inbox / "app.log", b"first\n")
+    [one] = new_ranges(inbox, {}, MUCH)
+    (inbox / "app.log").chmod(0)
+
+    with as_other_user(), pytest.raises(Retryable, match=r"app\.log can't be read: Permission denied") as raised:
+        located(one)
+
+    assert raised.value.data == "nothing of this batch was read; the file counts as it was listed"
+
+
+def test_unreadable_file_at_the_place_of_a_renamed_one_stops_nothing(inbox: Path) -> None:
+    """A rotation may make the new file for another user."""
+    append(inbox / "app.log", b"first\n")
+    [one] = new_ranges(inbox, {}, MUCH)
+    (inbox / "app.log").rename(inbox / "app.log.1")
+    append(inbox / "app.log", b"second\n")
+    (inbox / "app.log").chmod(0)
+
+    with as_other_user():
+        assert located(one) == (f"{inbox}/app.log.1", None)
+    (inbox / "app.log.1").unlink()
+    with as_other_user():
+        assert located(one)[1] == "the file vanished before it was read"
 
 
 def test_packed_files_are_read_whole_where_they_are_asked_for(tmp_path: Path) -> None:

@@ -171,6 +171,26 @@ def test_a_line_that_is_too_long_is_told_with_its_place_and_size_however_its_fil
             ]  # fmt: skip
 
 
+@pytest.mark.parametrize("piece", [5, 1 << 22])
+def test_lowered_max_record_bytes_keeps_the_listed_records(
+    piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ends of records follow the bound as of the listing: lines after a stray quote wait for more than `most`."""
+    monkeypatch.setattr(line_reader, "PIECE", piece)
+    monkeypatch.setattr(records, "BEGINNING", 3)
+    content = b'"stray,1\n' + b"ab,2\n" * 10 + b"a line of more bytes,3\n" + b"cd,4\n" * 10
+    path = tmp_path / "file.csv"
+    path.write_bytes(content)
+    [part] = cut(path)
+
+    found = [row for batch in lines(replace(part, most=10, quoted_within=40)) for row in rows(batch)]
+
+    assert [row[:2] for row in found] == [
+        (at, line if len(line) <= 10 else records.beginning_of_record(line)) for at, line in wanted(content)
+    ]
+    assert [at for at, _, reason in found if reason] == [content.index(b"a line")]
+
+
 def rows(batch: pa.RecordBatch) -> list[tuple[int, bytes, str | None]]:
     """(place, line, reason)."""
     columns = (batch.column("oo_position"), batch.column("oo_line").cast("binary"), batch.column("oo_refused"))

@@ -232,6 +232,22 @@ def test_bzip2_and_zstandard_are_unpacked_and_refused_likewise(
     assert refused == {name for name, (_, lines) in contents.items() if lines is None}
 
 
+@pytest.mark.parametrize(("ending", "compress"), {"gz": gzip.compress, **PACKED}.items())
+@pytest.mark.parametrize("at", [0, 10], ids=["first byte", "later byte"])
+def test_damaged_second_stream_refuses_the_file(
+    inbox: Path, ending: str, compress: Callable[[bytes], bytes], at: int
+) -> None:
+    """None of its records is read, also not the ones of the first stream."""
+    first, second = compress(b"a\n"), bytearray(compress(b"b\n" * 1000))
+    second[at] ^= 0xFF
+    (inbox / f"a.{ending}").write_bytes(first + bytes(second))
+
+    [file] = found(inbox).values()
+
+    assert file.lines == 0
+    assert f"the .{ending} file is cut short or damaged" in str(file.refusal)
+
+
 @pytest.mark.parametrize(
     ("content", "lines", "refusal"),
     [
@@ -386,6 +402,25 @@ def test_a_file_that_is_no_longer_what_was_listed_is_told(inbox: Path) -> None:
     assert told["grown"] == "the file changed after it was listed: it had 3 bytes, it has 6"
     assert told["cut"] == "the file changed after it was listed: it had 3 bytes, it has 0"
     assert "changed after it was listed" in str(told["touched"])
+
+
+def test_listed_file_that_cannot_be_looked_up_is_tried_again(inbox: Path) -> None:
+    """It may be there at the next attempt, so its records are not lost."""
+    below = inbox / "below"
+    below.mkdir()
+    (below / "a").write_text("{}\n")
+    [file] = new_files(below, {})
+    below.chmod(0)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        with pytest.raises(Retryable, match="a can't be read: Permission denied"):
+            changed(file)
+    finally:
+        if root:
+            os.seteuid(0)
+        below.chmod(0o755)
 
 
 def test_a_replaced_file_is_an_entry_with_its_reason(inbox: Path) -> None:

@@ -19,7 +19,17 @@ from onlyonce.api.pipeline import Pipeline
 from onlyonce.core.changes import Need, changes
 from onlyonce.core.errors import Refused
 from onlyonce.sources import all_sources
-from onlyonce.sources.kafka_offsets import Known, Range, Seen, cut, lost_since, new_ranges, readable, refuse_lost
+from onlyonce.sources.kafka_offsets import (
+    Known,
+    Range,
+    Seen,
+    cut,
+    ends_early,
+    lost_since,
+    new_ranges,
+    readable,
+    refuse_lost,
+)
 from onlyonce.sources.record_id import asked, of_file, of_place
 from tests.support.shop import SHOP
 
@@ -100,6 +110,18 @@ def test_a_topic_that_has_become_shorter_is_refused_whatever_is_declared() -> No
     """New messages would come under offsets that are read."""
     with pytest.raises(Refused, match="ends at offset 2, but was read up to 3"):
         new_ranges(SKIPPING, Known("a", "a", {0: 3}), Seen("a", {0: 0}, {0: 2}), {})
+
+
+def test_end_before_what_was_read_waits_for_an_open_transaction() -> None:
+    """After a change to `read_committed`: the broker has the messages, so nothing is lost. Other partitions are read."""
+    known, seen = Known("a", "a", {0: 120, 1: 5}), Seen("a", {0: 0, 1: 0}, {0: 100, 1: 7})
+
+    assert ends_early(known, seen)
+    assert not ends_early(known, replace(seen, latest={0: 120, 1: 7}))
+    found = new_ranges(TOPIC, known, replace(seen, written={0: 120, 1: 7}), {})
+    assert [(one.part, one.first, one.until) for one in found] == [(1, 5, 7)]
+    with pytest.raises(Refused, match="ends at offset 119, but was read up to 120"):
+        new_ranges(TOPIC, known, replace(seen, written={0: 119, 1: 7}), {})
 
 
 @pytest.mark.parametrize(
