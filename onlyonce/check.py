@@ -582,7 +582,7 @@ def check_pipeline(pipeline: Pipeline, start_spark: Callable[[], SparkSession] |
         check_keys(output, schemas[output.name].names, pipeline.columns())
         check_column_names(output, schemas[output.name])
         check_rows(output, {field.name: field.dataType.simpleString() for field in schemas[output.name].fields})
-    wrong = wrong_tables(pipeline, schemas) | wrong
+    wrong = wrong_tables(pipeline, schemas) | wrong | lacking_here(pipeline)
     if asks_spark and len(outputs) == len(pipeline.outputs):
         as_json = {name: schema.jsonValue() for name, schema in schemas.items()}
         keep_check(pipeline, key_of_check(pipeline), Kept(as_json, shapes.staged))
@@ -622,7 +622,10 @@ def lacking_here(pipeline: Pipeline) -> dict[str, BaseException]:
                 continue  # the platform was never started
             except Refused as error:
                 what = f"{declared_at(declared) or declared_at(output)}{subject}{error.what}"
-                wrong.setdefault(root.name, Refused(what, data=error.data, hint=error.hint))
+                if isinstance(package := wrong.get(root.name), Refused):
+                    package.hint = f"{package.hint}; then {error.hint}"
+                else:
+                    wrong[root.name] = Refused(what, data=error.data, hint=error.hint)
     return wrong
 
 

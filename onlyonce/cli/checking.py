@@ -117,6 +117,7 @@ def check(
         *([f"no run of {held_up} begins"] if held_up else []),
         *([f"the rows of {waiting} can't be sent from here"] if waiting else []),
         *([f"the database of {silent} did not answer"] if silent else []),
+        *(["the commit log did not answer"] if log.why else []),
     ]
     title = f"what is declared is right, but {but[0]}" if but else ALL_RIGHT
     give(Report(title, "check", facts, tables, warnings), as_json)
@@ -187,7 +188,7 @@ def _log() -> Log:
     try:
         found = Database(there(settings.database_url), "onlyonce-check")
     except Refused as error:  # no platform yet, or its server is stopped
-        return Log(None, None if isinstance(error.__cause__, FileNotFoundError) else error.what)
+        return Log(None, None if isinstance(error.__cause__, FileNotFoundError) else f"{error.what}: {error.hint}")
     try:
         with one_attempt():
             Views(found).rows("at_work")
@@ -196,7 +197,7 @@ def _log() -> Log:
     except Refused:
         raise
     except OnlyonceError as error:
-        return Log(None, error.what)
+        return Log(None, f"{error.what}: {error.hint}")
     return Log(found, None)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs, urlsplit
 
-SCHEMES = ("postgresql", "postgres", "postgresql+psycopg2")
+SCHEMES = ("postgresql", "postgres", "postgresql+psycopg", "postgresql+psycopg2")
+"""The last is the driver that is installed. It takes the same URLs as psycopg 3."""
 PORTS = {"mysql": 3306, "mariadb": 3306}
 """The ports of databases other than PostgreSQL."""
 EXAMPLE = "postgresql://user:password@host:5432/database"

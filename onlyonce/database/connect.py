@@ -74,14 +74,25 @@ def is_answer(error: Exception) -> bool:
     return bool(code) and not code.startswith(NO_ANSWER)
 
 
+UNKNOWN_HOST = re.compile(r"could not translate host name|Name or service not known|name resolution|Errno -[25]\b")
+"""A host's name that can't be resolved, as libpq and Python say it."""
+
+
 def is_not_let_in(url: str, error: OperationalError) -> Refused | None:
     """Return the error for a wrong password, role or database, which no patience changes; None for another error."""
     if mysql.is_mysql(url):
-        return mysql.not_let_in(url, error)
+        return mysql.not_let_in(url, error, _variable_of(url))
     told = str(getattr(error, "orig", None) or error)
     if not NOT_LET_IN.search(told):
         return None
     place, why = make_url(url), _reason(told)
+    if not place.database and why.startswith("database"):
+        return Refused(
+            f"the URL in {_variable_of(url)} names no database, and PostgreSQL at {place.host}:{place.port} has none of "
+            f"the name of the role, {place.username}",
+            data="nothing was read or written",
+            hint="write the database's name at its end, like postgresql://user:password@host:5432/database",
+        )
     others = {
         "database": f"make it: CREATE DATABASE {place.database}",
         "no pg_hba": "let it in by pg_hba.conf there",
@@ -136,13 +147,17 @@ def database_away(error: Exception, url: str | None = None) -> DatabaseAway:
     `url`: if no connection opened, since a driver does not always name what it tried to reach.
     """
     kind = "MySQL " if url and mysql.is_mysql(url) else "PostgreSQL " if url else ""
+    why, variable = first_line(error), _variable_of(url)
+    if UNKNOWN_HOST.search(why):
+        hint = f"is the host's name in {variable} right, and known on this machine? Then run the same command again"
+    else:
+        hint = f"is the database up at that address? The address is in {variable}. Then run the same command again"
     return DatabaseAway(
-        f"the {kind}database{f' at {address(url)}' if url else ''} did not answer: {first_line(error)}",
+        f"the {kind}database{f' at {address(url)}' if url else ''} did not answer: {why}",
         data="nothing was read or written there; what is committed stays"
         if url
         else "the open transaction was rolled back; nothing is half done",
-        hint=f"is the database up at that address? The address is in {_variable_of(url)}. Then run the same command "
-        "again",
+        hint=hint,
     )
 
 

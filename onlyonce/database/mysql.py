@@ -109,14 +109,20 @@ def new_engine(url: str, name: str, connect_seconds: int) -> Engine:
     engine = create_engine(
         _of_pymysql(url), pool_size=1, max_overflow=3, pool_pre_ping=True, isolation_level="READ COMMITTED",
         connect_args={
-            "connect_timeout": connect_seconds, "charset": "utf8mb4", "init_command": SESSION, "program_name": name,
+            "connect_timeout": connect_seconds, "read_timeout": connect_seconds, "charset": "utf8mb4", "init_command": SESSION, "program_name": name,
             "local_infile": False, "auth_plugin_map": dict.fromkeys(IN_CLEAR, PasswordInClear),
         },
         hide_parameters=True,
     )  # fmt: skip
+    event.listen(engine, "connect", lambda raw, _: _wait_for_statements(raw))
     if driver := DRIVER.fullmatch(name):
         event.listen(engine, "connect", lambda raw, _: _enter(raw, int(driver[1]), int(driver[2])))
     return engine
+
+
+def _wait_for_statements(raw: Any) -> None:
+    """Wait for a statement's answer as long as it takes. Until here, a server that does not greet ends the attempt."""
+    raw._read_timeout = None
 
 
 def quoted(connection: Connection, name: str) -> str:
@@ -194,7 +200,7 @@ def code_of(error: DBAPIError) -> int:
     return given[0] if given and isinstance(given[0], int) else 0
 
 
-def not_let_in(url: str, error: DBAPIError) -> Refused | None:
+def not_let_in(url: str, error: DBAPIError, variable: str) -> Refused | None:
     """Return the error for a wrong account, password or database, which no patience changes; None for another error."""
     if code_of(error) not in NOT_LET_IN:
         return None
@@ -202,7 +208,7 @@ def not_let_in(url: str, error: DBAPIError) -> Refused | None:
     return Refused(
         f"MySQL at {place.host}:{place.port or 3306} does not let {place.username} in: {told(error)}",
         data="nothing was read or written",
-        hint="correct the URL in the variable that the sink names, or the account's password and rights",
+        hint=f"correct the URL in {variable}, or the account's password and rights",
     )
 
 

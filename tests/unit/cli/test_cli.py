@@ -870,6 +870,7 @@ def test_check_without_its_database_gives_its_results(monkeypatch: pytest.Monkey
         f"the log was not asked, so what runs have done was not compared: the PostgreSQL database at 127.0.0.1:{port}/x"
         in said
     )
+    assert "The address is in ONLYONCE_DATABASE_URL" in said
     assert "! p.py:7: output per_shop: x did not answer. So nothing was compared there: is it up?" in said
     assert time.monotonic() - begun < checking.CHECK_SECONDS
     wrong["other"] = Refused("this is wrong")

@@ -20,7 +20,7 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"ONLYONCE_{name}", raising=False)
 
 
-@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg2", "POSTGRES"])
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg2", "postgresql+psycopg", "POSTGRES"])
 def test_every_spelling_means_the_driver_that_is_installed(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", f"{scheme}://{PLACE}")
     monkeypatch.setenv("SHOP_DB", f"{scheme}://{PLACE}")

@@ -104,7 +104,10 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "a comma behind the last column": (lambda: pipeline(schema="id string, at timestamp, "), "the schema has a comma too many behind 'at timestamp'", "take out that comma"),
     "two commas": (lambda: pipeline(schema="id string,, at timestamp"), "a comma too many behind 'id string'", "take out that comma"),
     "a bracket of digits": (lambda: pipeline(schema="id string, n decimal(10,2, at timestamp"), "column n has the type 'decimal.10,2', whose bracket is not closed", "did you mean 'decimal(10,2)'?"),
-    "a bracket of a list": (lambda: pipeline(schema="id string, at timestamp, n array<int"), "column n has the type 'array<int', whose bracket is not closed", "close it by '>'"),
+    "a bracket of a list": (lambda: pipeline(schema="id string, at timestamp, n array<int"), "column n has the type 'array<int', whose bracket is not closed", "did you mean 'array<int>'?"),
+    "a bracket of a struct": (lambda: pipeline(schema="id string, at timestamp, n struct<a: int, b: string, c long"), "column n has the type 'struct<a: int, b: string', whose bracket", "did you mean 'struct<a: int, b: string>'?"),
+    "a bracket too many": (lambda: pipeline(schema="id string, n array<int>>, at timestamp"), "column n has the type 'array<int>>', which has '>' once too often", "did you mean 'array<int>'?"),
+    "a semicolon": (lambda: pipeline(schema="id string; at timestamp"), "column id is followed by ';'", "put ',' between the columns"),
     "two columns of the record id": (lambda: pipeline(record_id=("idat",)), "'idat' is not a declared column", "a comma is missing between 'id' and 'at'"),
     "a source's option of a sink": (lambda: KafkaSink(topic="t", servers="a:1"), "KafkaSink: unknown option 'servers'", "did you mean 'connection'? It names the environment variable"),  # type: ignore[call-arg]
     "an option of another library that is near one of ours": (lambda: Delta(partition_by="shop"), "Delta: unknown option 'partition_by'", "leave it out: rows of windows are partitioned by their date"),  # type: ignore[call-arg]
