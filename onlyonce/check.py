@@ -269,8 +269,10 @@ def _unsupported(root: Output, error: AnalysisException) -> Refused:
     if isinstance(known, Refused):
         return Refused(f"{_at(root)}{known.what}", data=NOTHING, hint=known.hint)
     told = (str(error).strip().splitlines() or [""])[0][:400].removeprefix("Expression(s): ").rstrip(";")
+    place = errors.origin_of_function(load.transform(root))
+    at = f"{errors.line_below(place, told.split('(')[0])}: " if place else ""
     return Refused(
-        f"{_at(root)}output {root.name}: {root.made_by} can't run as a stream: {told}",
+        f"{at}output {root.name}: {root.made_by} can't run as a stream: {told}",
         data=NOTHING,
         hint="identify a row by its columns, or number the rows when the table is read"
         if "monotonically_increasing_id" in told
@@ -472,10 +474,10 @@ def columns_apart(pipeline: Pipeline, changed: Iterable[Change], new: Collection
             made_by = pipeline.root_of(output) if output.is_result else output
             whose = f"{_at(made_by)}output {output.name}: "
             if added := _not_in(there, wanted) if there else []:
+                rows = "rows of windows that are not computed again" if output.window else "the rows that are there"
                 found.append(
                     f"{whose}{where} has no column {', '.join(added)}, which {made_by.made_by} gives: a run adds it, "
-                    "null in rows of windows that are not computed again. If another column is meant, name it in the "
-                    "function: alias(…)"
+                    f"null in {rows}. If another column is meant, name it in the function: alias(…)"
                 )
             if lost := _not_in(wanted, there):
                 found.append(

@@ -449,6 +449,8 @@ def _named_option(what: str, options: Iterable[str]) -> str | None:
 def unknown(kind: str, name: str, known: list[str]) -> Refused:
     """Return a Refused for an unknown name, with the most similar known one."""
     hint = choose(name, known) if known else f"no {kind} is declared"
+    if name.endswith(".py"):
+        hint = f"a file is named as --pipelines {name}; the name of a {kind} is written alone: {', '.join(known)}"
     return Refused(f"no {kind} {name!r}", data="nothing was read or written", hint=hint)
 
 

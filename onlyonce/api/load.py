@@ -10,11 +10,9 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
-import io
 import re
 import shlex
 import sys
-import tokenize
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.machinery import SourceFileLoader
@@ -24,7 +22,7 @@ from typing import Any
 
 from onlyonce import environment, settings
 from onlyonce.api import functions as api_functions
-from onlyonce.api import identity, target_identity
+from onlyonce.api import identity, syntax, target_identity
 from onlyonce.api import pipeline as api_pipeline
 from onlyonce.api.declaration import IN_DECLARATIONS, declared_at, not_of_python
 from onlyonce.api.pipeline import DeltaSource, Output, Pipeline, target, unknown
@@ -535,9 +533,12 @@ def _import(path: Path) -> ModuleType:
         at = errors.origin_in_file(error, path)
         if refusal := _of_arguments(str(error), at):
             raise refusal from error
-        told = error.msg if isinstance(error, SyntaxError) else error  # its text names the line a second time
+        told, hint = str(error), None
+        if isinstance(error, SyntaxError) and error.filename:
+            line, told, hint = syntax.explained(error, Path(error.filename).read_text())
+            at = f"{error.filename}:{line}"
         what = f"{at}: {path.name} can't be loaded: {type(error).__name__}: {told}"
-        raise Refused(what, data=NOTHING_DONE, hint=_hint(error, path)) from error
+        raise Refused(what, data=NOTHING_DONE, hint=hint or _hint(error, path)) from error
     finally:
         sys.modules.pop(spec.name, None)
     return module
@@ -580,6 +581,8 @@ def _of_arguments(said: str, at: str) -> Refused | None:
         what = f"lacks `{missing}`"
     else:
         what, hint = f": unknown option {found['unknown']!r}", choose(found["unknown"], known)
+        if found["unknown"] in LENGTHS and durations.is_length(made, known[0]):
+            hint = f"did you mean {found['whose']}(timedelta({found['unknown']}=…))?"
     return Refused(f"{at}: {found['whose']}{' ' if found['missing'] else ''}{what}", data=NOTHING_DONE, hint=hint)
 
 
@@ -607,44 +610,7 @@ def _hint(error: Exception, path: Path) -> str:
         return f"a function is given without parentheses: {uncalled[1]}. If it is to be called, give its arguments"
     if wrong := re.match(r"'(\w+)' is an invalid keyword argument for __new__", str(error)):
         return f"{did_you_mean(near(wrong[1], LENGTHS))}a timedelta takes {', '.join(LENGTHS)}"
-    if isinstance(error, SyntaxError):
-        return _syntax_hint(error, path)
     return "correct the file"
-
-
-def _syntax_hint(error: SyntaxError, path: Path) -> str:
-    begin, end = error.lineno or 1, error.end_lineno or error.lineno or 1
-    if "was never closed" in error.msg and (opened := _left_open(path.read_text())):
-        line, text = opened
-        return f"close the bracket of line {line}: {text}"
-    if "forgot a comma" in error.msg:
-        where = "in that line" if begin == end else f"between line {begin} and line {end}"
-        return f"put a comma where it is missing, {where}"
-    return "correct that line, or the end of the line before it"
-
-
-def _left_open(text: str) -> tuple[int, str] | None:
-    """Return the line, by its number and text, whose bracket is not closed; None if the indentation is not clear.
-
-    Python names the outermost bracket. A closing one that begins a line, and stands further left than the line of the
-    bracket that it closes, was meant for another.
-    """
-    lines, opened = text.splitlines(), list[int]()
-    with suppress(tokenize.TokenError, SyntaxError):
-        for one in tokenize.generate_tokens(io.StringIO(text).readline):
-            line = one.start[0]
-            if one.type == tokenize.OP and one.string in "([{":
-                opened.append(line)
-            elif one.type == tokenize.OP and one.string in ")]}" and opened:
-                begins = not lines[line - 1][: one.start[1]].strip()
-                if begins and one.start[1] < _indent(lines[opened[-1] - 1]):
-                    break
-                opened.pop()
-    return (opened[-1], lines[opened[-1] - 1].strip()) if opened else None
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
 
 
 LENGTHS = ("weeks", "days", "hours", "minutes", "seconds", "milliseconds", "microseconds")

@@ -19,6 +19,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from onlyonce.api import syntax
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.messages import FROM_ENVIRONMENT
 from onlyonce.core import errors
@@ -72,10 +73,12 @@ def named(text: str, subject: str, *, made: object = None, option: str | None = 
 
 def _not_importable(place: str, subject: str, error: Exception, words: Mapping[str, str]) -> Refused:
     """Return the error for a module of the user's that fails at this line as it is imported."""
-    told = error.msg if isinstance(error, SyntaxError) else error  # its text names the line a second time
-    hint = "correct that line; the module must be importable"
+    told, hint = str(error), "correct that line; the module must be importable"
     if isinstance(error, ModuleNotFoundError):
         hint = errors.missing_module(error)
+    if isinstance(error, SyntaxError) and error.filename:
+        line, told, hint = syntax.explained(error, Path(error.filename).read_text())
+        place = f"{error.filename}:{line}"
     what = f"{place}: {subject} can't be imported: {type(error).__name__}: {told}"
     return Refused(what, **{**words, "hint": hint})
 
@@ -142,8 +145,14 @@ def _names(text: bytes) -> set[str]:
     return found
 
 
+MOST_LISTED = 8
+
+
 def _guess(module: str, name: str, names: Collection[str]) -> str:
     close = near(name, names)
+    known = sorted(one for one in names if not one.startswith("_"))
+    if close is None and 0 < len(known) <= MOST_LISTED:
+        return f"{module} has: {', '.join(known)}; "
     return did_you_mean(close and f"{module}:{close}")
 
 

@@ -272,6 +272,27 @@ def origin_in_file(error: BaseException, file: Path) -> str:
     return next((f"{file}:{one.lineno}" for one in reversed(frames) if one.filename == str(file)), str(file))
 
 
+STATEMENT_LINES = 20
+"""How far from its first to its last line a statement or a function is searched for a word."""
+
+
+def line_above(place: str, word: str) -> str:
+    """Return the line of a statement that has a word, if the line that Python names, its last one, does not have it."""
+    return _line_with(place, word, -1)
+
+
+def line_below(place: str, word: str) -> str:
+    """Return the first line of a function that has a word; the place where it begins if none has."""
+    return _line_with(place, word, +1)
+
+
+def _line_with(place: str, word: str, step: int) -> str:
+    file, _, number = place.rpartition(":")
+    lines, at = linecache.getlines(file), int(number) - 1
+    reached = range(at, max(min(at + step * STATEMENT_LINES, len(lines)), -1), step)
+    return next((f"{file}:{one + 1}" for one in reached if one < len(lines) and word in lines[one]), place)
+
+
 def origin_in_text(text: str) -> str | None:
     """Return the user line of an error that Spark reports as text.
 

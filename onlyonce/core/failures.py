@@ -34,7 +34,9 @@ _SEED = re.compile(r"\(-?\d{12,}\)")
 """The seed that Spark chose for `rand()`."""
 _OF_DATA = re.compile(r"SQLSTATE: 22\w{3}")
 """SQLSTATE class 22 of the SQL standard: a value that an expression can't take."""
-_TOO_FEW = re.compile(r"takes \d+ positional arguments? but \d+ w(as|ere) given|unexpected keyword argument")
+_TOO_FEW = re.compile(
+    r"(?P<name>\w+)\(\) takes (?P<takes>\d+) positional arguments? but \d+ w(as|ere) given|unexpected keyword argument"
+)
 """Python's error for a function that takes fewer arguments than it gets."""
 _ASKS_FOR_ROWS = "Queries with streaming sources must be executed with writeStream.start"
 """Spark's error for an action, such as `collect()`, on the records of a stream."""
@@ -76,8 +78,9 @@ def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: 
         return Refused(
             f"{where}{whose} fails: {type(error).__name__}: {told}", data=data, hint=f"{_similar(error)}{FIX}"
         )
+    where = f"{errors.line_above(place, missing)}: " if place else ""
     what = f"{where}{whose} asks for the column {missing!r}, which "
-    more = ", …" if len(known) == MOST_PROPOSED else ""
+    more = ", …" if len(known) == MOST_PROPOSED < len(columns) else ""
     if missing in columns and missing not in known:
         return Refused(
             f"{what}an earlier step of the function has left out; there are: {', '.join(known)}{more}",
@@ -93,8 +96,11 @@ def _similar(error: BaseException) -> str:
     if isinstance(error, AttributeError) and error.obj is not None:
         return did_you_mean(near(str(error.name), dir(error.obj)))
     if isinstance(error, NameError) and error.name:
-        return did_you_mean(near(error.name, [*errors.names_at(error), *dir(builtins)]))
-    if isinstance(error, TypeError) and _TOO_FEW.search(str(error)):
+        own = near(error.name, errors.names_at(error))
+        return did_you_mean(own or near(error.name, dir(builtins)))
+    if isinstance(error, TypeError) and (found := _TOO_FEW.search(str(error))):
+        if found["takes"] == "0":
+            return f"give it a parameter for the records: def {found['name']}(records). "
         return "give it a parameter for the records, and one for each lookup by its name: def name(records). Then "
     return ""
 

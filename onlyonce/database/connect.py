@@ -88,8 +88,8 @@ def is_not_let_in(url: str, error: OperationalError) -> Refused | None:
     place, why = make_url(url), _reason(told)
     if not place.database and why.startswith("database"):
         return Refused(
-            f"the URL in {_variable_of(url)} names no database, and PostgreSQL at {place.host}:{place.port} has none of "
-            f"the name of the role, {place.username}",
+            f"the URL in {_variable_of(url)} names no database, and PostgreSQL at {place.host}:{place.port} has "
+            f"none of the name of the role, {place.username}",
             data="nothing was read or written",
             hint="write the database's name at its end, like postgresql://user:password@host:5432/database",
         )

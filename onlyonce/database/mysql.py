@@ -109,7 +109,8 @@ def new_engine(url: str, name: str, connect_seconds: int) -> Engine:
     engine = create_engine(
         _of_pymysql(url), pool_size=1, max_overflow=3, pool_pre_ping=True, isolation_level="READ COMMITTED",
         connect_args={
-            "connect_timeout": connect_seconds, "read_timeout": connect_seconds, "charset": "utf8mb4", "init_command": SESSION, "program_name": name,
+            "connect_timeout": connect_seconds, "read_timeout": connect_seconds, "charset": "utf8mb4",
+            "init_command": SESSION, "program_name": name,
             "local_infile": False, "auth_plugin_map": dict.fromkeys(IN_CLEAR, PasswordInClear),
         },
         hide_parameters=True,

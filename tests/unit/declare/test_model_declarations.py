@@ -547,7 +547,7 @@ MODULE = "from onlyonce import Refused\nimport {imported}\ndef f(rows): return r
         (MODULE.format(imported="pandsa"), "{module}:2: {it} can't be imported: ModuleNotFoundError: No module named 'pandsa'",
          "did you mean 'pandas'? correct the import; or install what brings pandsa wherever onlyonce and Airflow run"),
         ("def f(rows):\nreturn rows\n", "{module}:2: {it} can't be imported: IndentationError: expected an indented block after "
-         "function definition on line 1", "correct that line; the module must be importable"),
+         "function definition on line 1", "indent the line below line 1"),
         ("def per_huor(rows): ...\n", "{file}: {it} does not exist: module '{name}' has no attribute 'per_hour'",
          "did you mean '{name}:per_huor'? it is"),
     ],

@@ -1,0 +1,104 @@
+"""Explain a syntax error of a user's file: the line to look at, and how to correct it. Pure."""
+
+from __future__ import annotations
+
+import io
+import keyword
+import re
+import tokenize
+from contextlib import suppress
+from typing import NamedTuple
+
+VALUES = (tokenize.NAME, tokenize.NUMBER, tokenize.STRING)
+NAMED_VALUES = ("None", "True", "False")
+CONTINUES = ("if", "else", "for", "and", "or", "in", "is", "not")
+"""The words with which an expression continues on the next line."""
+
+
+class Explained(NamedTuple):
+    """The line, Python's message, and what to do."""
+
+    line: int
+    message: str
+    hint: str
+
+
+def explained(error: SyntaxError, text: str) -> Explained:
+    """Return what to correct in a text that Python can't read."""
+    line, said = error.lineno or 1, error.msg
+    if "was never closed" in said and (opened := _left_open(text)):
+        return Explained(opened, said, f"close the bracket of line {opened}: {_of(text, opened)}")
+    if "forgot a comma" in said:
+        if lacks := _without_comma(text, line, error.end_lineno or line):
+            return Explained(lacks, said, f"put a comma at the end of line {lacks}: {_of(text, lacks)}")
+        return Explained(line, said, "put a comma where it is missing in that line")
+    if said.startswith("expected ':'"):
+        return Explained(line, said, "put a colon at the end of that line")
+    if said.startswith("expected an indented block"):
+        above = re.search(r"on line (\d+)", said)
+        return Explained(line, said, f"indent the line below line {above[1]}" if above else "indent that line")
+    if said == "unexpected indent":
+        return Explained(line, said, "begin that line as far left as the line before it")
+    if isinstance(error, IndentationError):
+        return Explained(line, said, "begin that line exactly below the lines of its block")
+    if said.startswith("unmatched"):
+        return Explained(line, said, "take that bracket out, or put the one that it closes above it")
+    if said.startswith("unterminated"):
+        return Explained(line, said, "put the closing quote of that string where it ends")
+    return Explained(line, said, "correct that line, or the end of the line before it")
+
+
+def _of(text: str, line: int) -> str:
+    return text.splitlines()[line - 1].strip()
+
+
+def _left_open(text: str) -> int | None:
+    """Return the line whose bracket is not closed; None if the indentation is not clear.
+
+    Python names the outermost bracket. A closing one that begins a line, and stands further left than the line of the
+    bracket that it closes, was meant for another.
+    """
+    lines, opened = text.splitlines(), list[int]()
+    with suppress(tokenize.TokenError, SyntaxError):
+        for one in tokenize.generate_tokens(io.StringIO(text).readline):
+            line = one.start[0]
+            if one.type == tokenize.OP and one.string in "([{":
+                opened.append(line)
+            elif one.type == tokenize.OP and one.string in ")]}" and opened:
+                begins = not lines[line - 1][: one.start[1]].strip()
+                if begins and one.start[1] < _indent(lines[opened[-1] - 1]):
+                    break
+                opened.pop()
+    return opened[-1] if opened else None
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _without_comma(text: str, begin: int, end: int) -> int | None:
+    """Return the first of some lines that ends with a value, and is followed by a line that begins with another."""
+    if begin == end:
+        return None
+    before: tokenize.TokenInfo | None = None
+    with suppress(tokenize.TokenError, SyntaxError):
+        for one in tokenize.generate_tokens(io.StringIO(text).readline):
+            if one.type in (tokenize.NL, tokenize.COMMENT):
+                continue
+            if before and begin <= before.end[0] < one.start[0] <= end and _ends(before) and _begins(one, before):
+                return before.end[0]
+            before = one
+    return None
+
+
+def _ends(one: tokenize.TokenInfo) -> bool:
+    """Return whether a value may end here."""
+    if one.type in VALUES:
+        return not keyword.iskeyword(one.string) or one.string in NAMED_VALUES
+    return one.string in (")", "]", "}")
+
+
+def _begins(one: tokenize.TokenInfo, before: tokenize.TokenInfo) -> bool:
+    """Return whether a new value begins here: two strings are one."""
+    continues = one.type == before.type == tokenize.STRING or one.string in CONTINUES
+    return one.type in VALUES and not continues
