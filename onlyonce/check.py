@@ -36,7 +36,6 @@ from onlyonce.api import functions, identity, load, resolve
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.outputs import check_rows
 from onlyonce.api.pipeline import Output, Pipeline, each_input, target
-from onlyonce.api.resolve import named_variables
 from onlyonce.api.target_identity import declared_identity
 from onlyonce.commitlog import units
 from onlyonce.commitlog.dropping import Targets, another_target
@@ -54,14 +53,13 @@ from onlyonce.core.windows import Chained
 from onlyonce.database.connect import Database
 from onlyonce.engine import session
 from onlyonce.engine.failures import translate
-from onlyonce.environment import variable, why_missing
 from onlyonce.failpoints import passing
 from onlyonce.lookups import tables
 from onlyonce.outputs import function, open_sessions, query, results, windows
 from onlyonce.outputs.unrepeatable import clock_in_aggregate, found_in, shared
 from onlyonce.receive import events
 from onlyonce.sinks.targets import implementation
-from onlyonce.unexpected import extra_of, is_installed, not_installed
+from onlyonce.unexpected import is_installed, not_installed
 
 NOTHING = "nothing was read or written"
 
@@ -629,30 +627,6 @@ def lacking_here(pipeline: Pipeline) -> dict[str, BaseException]:
                 else:
                     wrong[root.name] = Refused(what, data=error.data, hint=error.hint)
     return wrong
-
-
-def undeliverable(pipeline: Pipeline) -> dict[str, list[str]]:
-    """Return what a delivery of the pipeline's outbox would lack here, packages and variables, by output.
-
-    No mistake, since `onlyonce deliver` may run on another machine.
-    """
-    lines: dict[str, list[str]] = {}
-    for output in pipeline.outputs:
-        sink = output.sink
-        if not sink.is_external or sink.is_own:
-            continue
-        lacking = [
-            f"the variable {name} {why_missing(name)}" for name in sorted(named_variables(sink)) if not variable(name)
-        ]
-        if sink.package and not is_installed(sink.package):
-            lacking.append(f"the package {sink.package} is not installed (pip install '{extra_of(sink.package)}')")
-        if lacking:
-            lines[output.name] = [
-                f"{declared_at(sink)}output {output.name}: {one}: its rows wait in the outbox until `onlyonce deliver` "
-                "runs where it is available"
-                for one in lacking
-            ]
-    return lines
 
 
 def wrong_tables(pipeline: Pipeline, schemas: Mapping[str, StructType]) -> dict[str, BaseException]:

@@ -16,9 +16,11 @@ from onlyonce.api.declaration import declared_at, is_left_out
 from onlyonce.api.messages import Kafka
 from onlyonce.api.pipeline import Pipeline, each_input
 from onlyonce.api.pipeline import folder as inbox_of
+from onlyonce.api.resolve import named_variables
 from onlyonce.api.sources import IN_COLUMNS, line_layout
 from onlyonce.core.changing_calls import changing_calls
 from onlyonce.core.windows import Chained
+from onlyonce.environment import variable, why_missing
 from onlyonce.unexpected import extra_of, is_installed
 
 
@@ -152,3 +154,27 @@ def _changing_calls(named: Callable[..., Any]) -> Iterator[tuple[str, str, str, 
         for file, text, name in load.text_of(named):
             for line, call, why, instead in sorted(changing_calls(text, name)):
                 yield f"{file}:{line}", call, why, instead
+
+
+def undeliverable(pipeline: Pipeline) -> dict[str, list[str]]:
+    """Return what a delivery of the pipeline's outbox would lack here, packages and variables, by output.
+
+    No mistake, since `onlyonce deliver` may run on another machine.
+    """
+    lines: dict[str, list[str]] = {}
+    for output in pipeline.outputs:
+        sink = output.sink
+        if not sink.is_external or sink.is_own:
+            continue
+        lacking = [
+            f"the variable {name} {why_missing(name)}" for name in sorted(named_variables(sink)) if not variable(name)
+        ]
+        if sink.package and not is_installed(sink.package):
+            lacking.append(f"the package {sink.package} is not installed (pip install '{extra_of(sink.package)}')")
+        if lacking:
+            lines[output.name] = [
+                f"{declared_at(sink)}output {output.name}: {one}: its rows wait in the outbox until `onlyonce deliver` "
+                "runs where it is available"
+                for one in lacking
+            ]
+    return lines

@@ -87,7 +87,7 @@ def check(
             for error in found[one.name].away.values()
         ),
     ]
-    unsent = {one.name: onlyonce_check.undeliverable(one) for one in chosen}
+    unsent = {one.name: check_warnings.undeliverable(one) for one in chosen}
     warnings += [
         warning
         for one in chosen

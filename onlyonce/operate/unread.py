@@ -82,11 +82,15 @@ def in_words(stages: Sequence[Row], at_work: Collection[str]) -> list[str]:
     """
     lines = []
     for row in stages:
+        if row["stage"].endswith(f"/{DELIVER}") and row["backlog_records"]:
+            output = row["stage"].removesuffix(f"/{DELIVER}")
+            lines.append(f"rows that wait in the outbox of {row['pipeline']}: {row['backlog_records']:,} of {output}")
+            lines.append(f"  next: onlyonce deliver {row['pipeline']}")
         if row["stage"] != "receive" or not row["asked_at"]:
             continue
         name, oldest = row["pipeline"], row["oldest_unread_at"]
         found = Backlog(row["backlog_records"], row["backlog_bytes"], oldest, row["backlog_detail"] or {})
-        if row["source_answered"] is False:
+        if _is_not_known(row):
             lines.append(f"input waiting for {name}: not known: {row['backlog_unknown']}")
         elif found.waits:
             waits = roughly(max((row["asked_at"] - oldest).total_seconds(), 0)) if oldest else ""
@@ -95,6 +99,14 @@ def in_words(stages: Sequence[Row], at_work: Collection[str]) -> list[str]:
             if name not in at_work:
                 lines.append(f"  next: onlyonce run {name}, or onlyonce resume {name} if its schedule is held")
     return lines
+
+
+DELIVER = "deliver"
+"""The end of the name of the stage that sends an output's rows."""
+
+
+def _is_not_known(row: Row) -> bool:
+    return row["stage"] == "receive" and row.get("source_answered") is False
 
 
 OF_MANY = ("pipeline", "stage", "unread", "catch_up_seconds", "system_lag_seconds")
@@ -107,7 +119,9 @@ def for_people(stages: Sequence[Row]) -> list[Row]:
     The rows of several pipelines have the first columns only.
     """
     several = len({row["pipeline"] for row in stages}) > 1
-    shown = [row | {"unread": _unread_of_stage(row)} for row in stages] if several else stages
+    # Why a source is not known stands above the rows of one pipeline (`in_words`).
+    of_one = [row | {"backlog_unknown": None} if _is_not_known(row) else row for row in stages]
+    shown = [row | {"unread": _unread_of_stage(row)} for row in stages] if several else of_one
     return [
         {
             name.removesuffix("_seconds"): roughly(float(row[name])) if _is_length(name, row[name]) else row[name]

@@ -318,7 +318,13 @@ def _to_deliver(database: Database, pipeline: Pipeline, instance: str) -> list[s
     left = OutboxRows(database).rows_about("left_over", instance)
     waiting = {row["output"]: row["rows"] for row in left if row["state"] == "waiting"}
     rows = ", ".join(f"{number:,} of {output}" for output, number in waiting.items())
-    return [f"rows that wait in the outbox: {rows}. `onlyonce deliver {instance}` sends them"] if rows else []
+    if not rows:
+        return []
+    lacking = check_warnings.undeliverable(pipeline)
+    return [
+        f"rows that wait in the outbox: {rows}. `onlyonce deliver {instance}` sends them",
+        *(line for output in waiting for line in lacking.get(output, [])),
+    ]
 
 
 def arguments(argv: list[str]) -> Namespace:

@@ -394,16 +394,16 @@ def test_check_warns_of_what_a_delivery_would_lack(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("MINE_BROKERS", raising=False)
     monkeypatch.setattr(unexpected, "find_spec", lambda _: None)
 
-    [(name, [unset, missing])] = check.undeliverable(made).items()
+    [(name, [unset, missing])] = check_warnings.undeliverable(made).items()
 
     assert name == "sent"
     assert "output sent: the variable MINE_BROKERS is not set: its rows wait in the outbox" in unset
     assert "confluent_kafka is not installed (pip install 'onlyonce-pipelines[kafka]')" in missing
     monkeypatch.setattr(unexpected, "find_spec", lambda _: object())
     monkeypatch.setenv("MINE_BROKERS", "")
-    assert "the variable MINE_BROKERS is set, but empty: its rows" in check.undeliverable(made)["sent"][0]
+    assert "the variable MINE_BROKERS is set, but empty: its rows" in check_warnings.undeliverable(made)["sent"][0]
     monkeypatch.setenv("MINE_BROKERS", "here:9092")
-    assert check.undeliverable(made) == {}
+    assert check_warnings.undeliverable(made) == {}
 
 
 @pytest.mark.parametrize("missing", [None, "confluent_kafka", "authlib"])

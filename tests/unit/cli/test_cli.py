@@ -899,7 +899,7 @@ def test_check_warns_of_changes_that_mix_results(monkeypatch: pytest.MonkeyPatch
 def test_check_says_first_that_rows_cannot_be_sent_from_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "checked", lambda *_: {"shop": Checked(asked_spark=False, wrong={}, staged={})})
     monkeypatch.setattr(checking, "log_if_there", lambda: nullcontext(checking.Log(None, None)))
-    monkeypatch.setattr("onlyonce.check.undeliverable", lambda _: {"sent": ["a variable is not set"]})
+    monkeypatch.setattr("onlyonce.check_warnings.undeliverable", lambda _: {"sent": ["a variable is not set"]})
 
     result = CliRunner().invoke(app, ["check", "shop", "--pipelines", "tests/support/shop.py"])
 
