@@ -290,7 +290,8 @@ def _line_with(place: str, word: str, step: int) -> str:
     file, _, number = place.rpartition(":")
     lines, at = linecache.getlines(file), int(number) - 1
     reached = range(at, max(min(at + step * STATEMENT_LINES, len(lines)), -1), step)
-    return next((f"{file}:{one + 1}" for one in reached if one < len(lines) and word in lines[one]), place)
+    whole = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
+    return next((f"{file}:{one + 1}" for one in reached if one < len(lines) and whole.search(lines[one])), place)
 
 
 def origin_in_text(text: str) -> str | None:

@@ -1,0 +1,27 @@
+"""The line of a statement or function that has the word of an error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from onlyonce.core import errors
+
+TEXT = """def per_shop(sales):
+    kept = sales.where("costs > 1")
+    return (
+        kept.groupBy("oo_window", "cost")
+        .agg(F.sum("costs"))
+        .where(F.monotonically_increasing_id() > 1)
+    )
+"""
+
+
+def test_the_line_of_a_statement_that_has_the_word_is_named(tmp_path: Path) -> None:
+    """Python names the last line of a chain, and the function's first line if Spark names none."""
+    file = tmp_path / "transforms.py"
+    file.write_text(TEXT)
+
+    assert errors.line_above(f"{file}:6", "cost") == f"{file}:4"
+    assert errors.line_above(f"{file}:6", "nowhere") == f"{file}:6"
+    assert errors.line_below(f"{file}:1", "monotonically_increasing_id") == f"{file}:6"
+    assert errors.line_below(f"{tmp_path}/gone.py:9", "any") == f"{tmp_path}/gone.py:9"
