@@ -150,7 +150,7 @@ MOST_LISTED = 8
 
 def _guess(module: str, name: str, names: Collection[str]) -> str:
     close = near(name, names)
-    known = sorted(one for one in names if not one.startswith("_"))
+    known = sorted(one for one in names if not one.startswith("_") and one == one.lower())
     if close is None and 0 < len(known) <= MOST_LISTED:
         return f"{module} has: {', '.join(known)}; "
     return did_you_mean(close and f"{module}:{close}")
