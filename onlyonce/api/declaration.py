@@ -161,19 +161,17 @@ def declaration(cls: type[T]) -> type[T]:
         if unnamed:
             raise Refused(
                 f"{cls.__name__}: a value without the name of its option: {str(unnamed[0])[:60]!r}",
-                hint=f"write the name before it: {known[0]}=…; choose one of: {', '.join(known)}",
+                hint=f"write the name of its option before it, such as {known[0]}=…",
             )
         # Where the declaration is written, and with which options, for later messages. These are not fields, so two
         # equal declarations stay equal.
         object.__setattr__(self, AT, errors.origin_of_caller(sys._getframe(1)))
         object.__setattr__(self, GIVEN, frozenset(options))
+        if others := [option for option in options if option not in known]:
+            with at_option(self, others[0]):
+                raise _unknown_options(cls.__name__, others, known)
         for option, value in options.items():
             with at_option(self, option):
-                if option not in known:
-                    raise Refused(
-                        f"{cls.__name__}: unknown option {option!r}",
-                        hint=_known_option(option, known, leaf=cls.__name__ in LEAVES),
-                    )
                 options[option] = import_path(cls.__name__, option, value) if option in named else value
                 refuse_other_types(cls, {option: options[option]})
                 _refuse_other_classes(self, option, options[option], several=option in several)
@@ -207,7 +205,7 @@ MEANS = {
 EXAMPLES = {
     "schema": "'id string, at timestamp'",
     "event_time": "'at'",
-    "table": "'results.per_hour'",
+    "table": "'results.name_of_the_table'",
     "topic": "'orders'",
     "servers": "'localhost:9092'",
 }
@@ -250,6 +248,15 @@ OPTIONS: dict[str, list[str]] = {}
 """The options of each class of declarations, by its name."""
 LEAVES: set[str] = set()
 """The names of the classes that are sinks and sources."""
+
+
+def _unknown_options(whose: str, others: list[str], known: list[str]) -> Refused:
+    """Return the refusal of options that a class does not have, each with its hint."""
+    hints = [_known_option(option, known, leaf=whose in LEAVES) for option in others]
+    if len(others) == 1:
+        return Refused(f"{whose}: unknown option {others[0]!r}", hint=hints[0])
+    each = "; ".join(f"{option}: {hint}" for option, hint in zip(others, hints, strict=True))
+    return Refused(f"{whose}: unknown options {', '.join(map(repr, others))}", hint=each)
 
 
 def _known_option(option: str, known: list[str], *, leaf: bool) -> str:

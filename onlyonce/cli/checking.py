@@ -119,7 +119,9 @@ def check(
         *([f"the database of {silent} did not answer"] if silent else []),
         *(["the commit log did not answer"] if log.why else []),
     ]
-    title = f"what is declared is right, but {but[0]}" if but else ALL_RIGHT
+    stored = ", ".join(f"{name}/{output}" for name, outputs in staged.items() for output in outputs)
+    and_stored = f"; the rows of {stored} are stored before they are written (below)" if stored else ""
+    title = f"what is declared is right, but {but[0]}" if but else f"{ALL_RIGHT}{and_stored}"
     give(Report(title, "check", facts, tables, warnings), as_json)
 
 

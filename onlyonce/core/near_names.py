@@ -28,6 +28,6 @@ def choose(name: str, known: Collection[str], similarity: float = 0.6) -> str:
         return f"a comma is missing between {joined[0]!r} and {name.removeprefix(joined[0])!r}"
     found = near(name, known, similarity)
     if found and len(known) > _MOST_LISTED:
-        others = [one for one in difflib.get_close_matches(name, known, 4, 0.4) if one != found]
+        others = [one for one in difflib.get_close_matches(name, known, 4, similarity) if one != found]
         return did_you_mean(found).strip() + (f" (or {', '.join(others)})" if others else "")
     return f"{did_you_mean(found)}choose one of: {', '.join(known)}"

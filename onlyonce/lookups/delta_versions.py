@@ -42,6 +42,8 @@ def newest(lookup: Lookup) -> Version:
     return {stored_names.LOOKUP_VERSION: table.version(), stored_names.LOOKUP_TABLE: str(table.metadata().id)}
 
 
+ALIKE = 0.75
+"""The similarity, from 0 to 1, from which another table is proposed: tables of one pipeline begin alike."""
 MOST_TABLES = 10
 """How many tables an error lists if no name among them is near."""
 
@@ -54,8 +56,8 @@ def _how_to_make(declared: str, path: Location) -> str:
     if isinstance(base, Path):  # the listing of an object store takes long
         there = _tables_below(base, 1 if is_absolute else 2)
         found = sorted(str(table if is_absolute else table.relative_to(base)) for table in there)
-    is_short = 0 < len(found) <= MOST_TABLES or near(declared, found)
-    first = f"{choose(declared, found)}. Or make it" if is_short else "make the table first"
+    is_short = 0 < len(found) <= MOST_TABLES or near(declared, found, ALIKE)
+    first = f"{choose(declared, found, ALIKE)}. Or make it" if is_short else "make the table first"
     return (
         f"{first}: a pipeline with sink=Delta(path={declared!r}) does, or Spark: "
         f"df.write.format('delta').save('{path}')"

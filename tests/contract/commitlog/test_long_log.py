@@ -40,7 +40,7 @@ OF_OUTPUT = OF_RECEIVE | {
     "query": OUTPUT, "incarnation": STREAM, "output": OUTPUT, "outputs": [OUTPUT], "sink": OUTPUT, "version": BATCHES - 2,
     "closed_until": END - timedelta(minutes=2), "after": END - timedelta(minutes=5), "partition": 0, "instances": ["shop"],
     "window_from": END - timedelta(minutes=10), "window_to": END, "window_start": END - timedelta(minutes=3),
-    "window_end": END - timedelta(minutes=2), "everything": False, "panes": 10,
+    "window_end": END - timedelta(minutes=2), "everything": False, "panes": 10, "away": [],
     "windows": json.dumps([{"window_start": f"{END - timedelta(minutes=n + 1)}", "window_end": f"{END - timedelta(minutes=n)}"} for n in range(9)]),
     "place": "/data/files", "names": [f"file-{STREAM}{LAST}"],
 }  # fmt: skip

@@ -93,6 +93,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "an unknown option of Delta": (lambda: delta(key=("a",)), "Delta: unknown option 'key'", "did you mean 'keys'?"),
     "an unknown option of Postgres": (
         lambda: postgres(table="a.b", tabel="c.d"), "Postgres: unknown option 'tabel'", "did you mean 'table'?"),
+    "two unknown options": (lambda: files(sep=";", compresion="gz"), "Files: unknown options 'sep', 'compresion'", "sep: did you mean 'delimiter'?; compresion: "),
     "an option of another library": (lambda: files(sep=";"), "Files: unknown option 'sep'", "did you mean 'delimiter'?"),
     "Spark's mode of a sink": (lambda: postgres(mode="append"), "Postgres: unknown option 'mode'", "did you mean 'write'?"),
     "Spark's mode of an output": (lambda: output(outputMode="update"), "Output: unknown option", "did you mean 'panes'?"),
@@ -117,7 +118,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "a trigger": (lambda: pipeline(trigger=1), "Pipeline: unknown option", "leave it out: `onlyonce run`"),
     "a checkpoint": (lambda: output(checkpointLocation="a"), "Output: unknown option", "leave it out: the checkpoints are in"),
     "an unknown option like nothing": (lambda: delta(zzz=1), "Delta: unknown option 'zzz'", "choose one of: path, write, keys"),
-    "a missing option": (lambda: postgres(), "Postgres lacks `table`", "add table='results.per_hour'"),
+    "a missing option": (lambda: postgres(), "Postgres lacks `table`", "add table='results.name_of_the_table'"),
     "a missing option of a pipeline": (lambda: bare_pipeline(name="shop"), "Pipeline 'shop' lacks `schema` and .*`outputs`", "add schema='id string"),
     "an unknown write": (lambda: delta(write="upset", keys=("a",)), "Delta: write='upset'", "did you mean 'upsert'?"),
     "increment into Delta": (
