@@ -32,6 +32,10 @@ class BackfillOperator(SparkJobOperator):
 
     def execute(self, context: Any) -> None:
         """Log what would be done, or wait, or run. Raise TaskDeferred, or as `SparkJobOperator.execute`."""
+        self._look(context, None)
+
+    def _look(self, context: Any, until: float | None) -> None:
+        """Look at the log. `until`: when a wait that has begun ends, in seconds since 1970."""
         with refusals_are_final(self.log):
             asked = self._asked(context)
             if context["params"].get("dry_run"):
@@ -39,7 +43,8 @@ class BackfillOperator(SparkJobOperator):
             reason = first_look(asked, self.declarations)
         if reason:
             hours = context["params"]["wait_hours"]
-            self._wait(asked, reason, float(WAIT_HOURS if hours is None else hours))
+            left = float(WAIT_HOURS if hours is None else hours) if until is None else (until - time.time()) / 3600
+            self._wait(asked, reason, left)
         super().execute(context)
 
     def resume(self, context: Any, event: dict[str, Any]) -> None:
@@ -47,7 +52,7 @@ class BackfillOperator(SparkJobOperator):
         if event["problem"]:
             raise failed_for_good(event["problem"], self.log)
         if event.get("look"):  # the triggerer has no declarations
-            return self.execute(context)
+            return self._look(context, event["until"])
         super().execute(context)
 
     def _arguments(self, context: Any) -> list[str]:
@@ -58,7 +63,7 @@ class BackfillOperator(SparkJobOperator):
         return asked_of(self.pipeline, context["params"], (start, end) if start and end else None)
 
     def _wait(self, asked: Asked, reason: str, hours: float) -> None:
-        if not hours:
+        if hours <= 0:
             raise failed_for_good(reason, self.log)
         self.log.warning("waits up to %g h, without a worker's slot: %s", hours, reason)
         wait = timedelta(hours=hours)

@@ -120,7 +120,7 @@ class OpenWindows(BaseTrigger):
         reason, known = "", await self._on_thread(self._knows)
         if not known and time.time() < self.until:
             await asyncio.sleep(self.LOOK_SECONDS)
-            yield TriggerEvent({"problem": None, "look": True})
+            yield TriggerEvent({"problem": None, "look": True, "until": self.until})
             return
         while True:
             latest = await self._on_thread(self._look)

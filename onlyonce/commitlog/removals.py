@@ -380,7 +380,7 @@ class Retention(Transactions):
     @one_transaction
     def settled(self, keep_days: int) -> list[Settled]:
         """Return, for each output's incarnation, the last batch such that it and all earlier ones are committed since
-        `keep_days`.
+        `keep_days`: of streams and of backfills. Of a closed incarnation, return the largest number.
 
         A later batch may need its rows.
         """

@@ -402,7 +402,8 @@ def _compute_again(database: Database, pipeline: Pipeline, erasure: Erasure, ask
     spark = session.start(f"onlyonce forget {pipeline.name}", asked.master)
     context = RunContext(spark, pipeline, pipeline.name, asked.run_id, database)
     failed = []
-    for output, spans in sorted(erasure.spans.items()):
+    # An output that is made from another one's closed windows reads what that one has put into them: it comes after it.
+    for output, spans in [(one.name, erasure.spans[one.name]) for one in pipeline.roots() if one.name in erasure.spans]:
         times = Span(min(spans)[0], max(stop for _, stop in spans))
         if output in asked.leave:
             failed.append(Failed(output, times, Refused("it was left out by --leave"), left_out=True))

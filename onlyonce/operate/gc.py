@@ -55,14 +55,14 @@ def fold_sums(database: Database) -> int:
 
     Totals are read from the sums, not from all batches that ever were. A kill leaves the rest for the next gc run.
     """
-    folded = 0
+    folded, stuck = 0, set[str]()
     waiting = Retention(database).unfolded()
     while waiting:
         done = [Retention(database).fold(*one) for one in waiting]
         passing("retention-after-fold")
         folded += sum(done)
         # An incarnation whose next batch does not add up is left as it is.
-        stuck = {incarnation for (incarnation, _), added in zip(waiting, done, strict=True) if not added}
+        stuck |= {incarnation for (incarnation, _), added in zip(waiting, done, strict=True) if not added}
         waiting = [one for one in Retention(database).unfolded() if one[0] not in stuck]
     return folded
 

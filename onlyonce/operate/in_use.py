@@ -85,13 +85,20 @@ def _incarnations(database: Database, instance: str) -> list[tuple[LiveIncarnati
 # next time, with a warning.
 
 
+MOST_BATCHES = 1 << 63
+"""More than any batch's number."""
+
+
 def remove(settled: list[Settled], *, at_once: bool = False) -> int:
     """Remove the staged rows of these incarnations up to their batches; return the number of data files removed.
 
     With `at_once`, delete the files from the disk too, though another process may read them. Raise DeltaError if that
     fails.
     """
-    return sum(_remove(one, path, at_once=at_once) for one in settled for path in tables(one.instance, one.output))
+    of_output: dict[tuple[str, str], list[Settled]] = {}
+    for one in settled:
+        of_output.setdefault((one.instance, one.output), []).append(one)
+    return sum(_remove(some, path, at_once=at_once) for output, some in of_output.items() for path in tables(*output))
 
 
 def tables(instance: str, output: str) -> list[Location]:
@@ -100,14 +107,19 @@ def tables(instance: str, output: str) -> list[Location]:
     return [folder / name for name in sorted(stores.of(folder).names(folder)) if opening.any_in(folder / name)]
 
 
-def _remove(one: Settled, path: Location, *, at_once: bool) -> int:
+def _remove(settled: list[Settled], path: Location, *, at_once: bool) -> int:
     table = opening.table(path)
-    there = [part for part in table.partitions() if part[OO_INCARNATION] == one.incarnation]
-    if not any(int(part[OO_BATCH]) <= one.upto for part in there):
+    there: dict[str, int] = {}
+    for part in table.partitions():
+        there[part[OO_INCARNATION]] = min(int(part[OO_BATCH]), there.get(part[OO_INCARNATION], MOST_BATCHES))
+    going = [one for one in settled if there.get(one.incarnation, MOST_BATCHES) <= one.upto]
+    if not going:
         return 0
-    incarnation = one.incarnation.replace("'", "''")
+    each = [(one.incarnation.replace("'", "''"), one.upto) for one in going]
     try:
-        done = table.delete(f"{OO_INCARNATION} = '{incarnation}' AND {OO_BATCH} <= {one.upto}")
+        done = table.delete(
+            " OR ".join(f"({OO_INCARNATION} = '{whose}' AND {OO_BATCH} <= {upto})" for whose, upto in each)
+        )
         table.vacuum(0 if at_once else None, dry_run=False, enforce_retention_duration=not at_once)
     except DeltaError as error:
         if at_once:

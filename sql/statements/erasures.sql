@@ -84,13 +84,17 @@ DELETE FROM onlyonce_private.looks WHERE found::text = ANY (:errors)
 SELECT bucket, incarnation, batch_id, partition, ids FROM onlyonce_private.catalog_chunks WHERE instance = :instance FOR UPDATE
 
 -- settled --
--- The last committed batch of each incarnation of an output: no staged rows up to it are read again.
+-- The last committed batch of each incarnation of an output: no staged rows up to it are read again, and none at all of a
+-- closed incarnation.
 SELECT l.instance, l.query AS output, l.incarnation, max(b.batch_id) AS upto
 FROM onlyonce_private.incarnations l JOIN onlyonce_private.batches b USING (incarnation)
-WHERE l.instance = :instance AND b.state = 'committed' AND l.query <> 'receive' GROUP BY 1, 2, 3
+WHERE l.instance = :instance AND b.state = 'committed' AND l.query <> 'receive' AND l.state <> 'closed' GROUP BY 1, 2, 3
+UNION ALL
+SELECT l.instance, l.query, l.incarnation, 9223372036854775807 FROM onlyonce_private.incarnations l
+WHERE l.instance = :instance AND l.query <> 'receive' AND l.kind = 'stream' AND l.state = 'closed'
 UNION ALL
 SELECT f.instance, f.output, f.incarnation, max(f.batch_id) FROM onlyonce_private.backfills f
-WHERE f.instance = :instance AND f.state = 'committed' GROUP BY 1, 2, 3
+WHERE f.instance = :instance AND f.state <> 'begun' GROUP BY 1, 2, 3
 
 -- tables --
 -- The tables of a schema. The id catalog has hashes only.

@@ -151,7 +151,8 @@ DELETE FROM onlyonce_private.outbox WHERE row_no = ANY (ARRAY(
 
 -- settled --
 -- For each output's incarnation the last batch such that it and all earlier ones were committed long enough ago. An
--- incarnation's batches are committed in order.
+-- incarnation's batches are committed in order. A backfill is begun when no earlier one of its incarnation is. No batch of a
+-- closed incarnation is read again, also one that it has withdrawn.
 SELECT l.instance, l.query, l.incarnation, last.batch_id AS upto
 FROM onlyonce_private.incarnations l
 CROSS JOIN LATERAL (
@@ -159,7 +160,20 @@ CROSS JOIN LATERAL (
     WHERE b.incarnation = l.incarnation AND b.state = 'committed'
       AND b.committed_at < clock_timestamp() - make_interval(days => :keep_days)
     ORDER BY b.batch_id DESC LIMIT 1) last
-WHERE l.query <> 'receive' AND l.kind = 'stream' ORDER BY l.incarnation
+WHERE l.query <> 'receive' AND l.kind = 'stream' AND l.state <> 'closed'
+UNION ALL
+SELECT l.instance, l.query, l.incarnation, 9223372036854775807
+FROM onlyonce_private.incarnations l
+WHERE l.query <> 'receive' AND l.kind = 'stream' AND l.state = 'closed'
+UNION ALL
+SELECT last.instance, last.output, l.incarnation, last.batch_id
+FROM onlyonce_private.incarnations l
+CROSS JOIN LATERAL (
+    SELECT f.instance, f.output, f.batch_id FROM onlyonce_private.backfills f
+    WHERE f.incarnation = l.incarnation AND f.state <> 'begun'
+      AND coalesce(f.committed_at, f.begun_at) < clock_timestamp() - make_interval(days => :keep_days)
+    ORDER BY f.batch_id DESC LIMIT 1) last
+WHERE l.kind = 'backfill' ORDER BY 3
 
 -- committed_cuts --
 -- Which of some cuts of an inbox (`batch_no` of its manifest) an instance has committed, with the files that could not

@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -303,6 +304,17 @@ def test_a_run_that_shall_not_wait_fails_at_once(run: Callable[..., Any]) -> Non
 def test_after_the_wait_the_driver_runs(run: Callable[..., Any]) -> None:
     """Without another look: the driver has its own."""
     assert str(ASKED.start) in " ".join(run(AssertionError("looked again"), event={"problem": None}).argv)
+
+
+def test_a_look_of_the_task_itself_does_not_begin_the_wait_again(run: Callable[..., Any]) -> None:
+    """The triggerer has no declarations, so the task looks once a minute. After `wait_hours` it fails."""
+    until = time.time() + 100
+    with pytest.raises(TaskDeferred) as deferred:
+        run("windows are open", event={"problem": None, "look": True, "until": until})
+    assert abs(deferred.value.trigger.until - until) < 1
+
+    with pytest.raises(AirflowFailException, match="windows are open"):
+        run("windows are open", event={"problem": None, "look": True, "until": time.time() - 1})
 
 
 def test_a_wait_in_vain_fails_for_good_with_the_reason(run: Callable[..., Any]) -> None:

@@ -4,6 +4,7 @@ JVM."""
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from structlog.testing import capture_logs
 
 from onlyonce import settings
 from onlyonce.catalog import look_up
+from onlyonce.commitlog.backfills import Backfills, Request
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.health import Views
 from onlyonce.commitlog.incarnations import Driver
+from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Outcome
 from onlyonce.database.connect import run
 from onlyonce.database.statements import make_home
@@ -191,6 +194,43 @@ def test_staged_rows_go_a_day_after_their_batch_and_those_of_open_batches_stay(s
     table = DeltaTable(str(settings.data_dir("shop") / "staged" / "per_shop" / "d1"))
     assert table.transaction_version(f"{driver.incarnation}/staged") == 3
     assert gc.main([]).facts["staged files removed"] == 0
+
+
+def test_staged_rows_of_backfills_and_of_a_closed_incarnation_go_too(stream: Receive) -> None:
+    """Also of a begun batch that a new incarnation has withdrawn. Those of a begun backfill stay."""
+    log, span = stream.log, Span.of(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))
+    request = Request("shop", "per_shop", span, "person", "hash")
+    driver = Backfills(log.database).open_incarnation(request, "run")
+    for _ in range(3):  # each replaces the one before
+        stage(driver.incarnation, Backfills(log.database).begin(driver, request, 1))
+    withdrawn = log.start("shop", "per_shop")
+    stage(withdrawn.incarnation, 0)
+    log.rows(
+        "UPDATE onlyonce_private.incarnations SET state = 'closed' WHERE incarnation = %s RETURNING 1",
+        withdrawn.incarnation,
+    )
+    log.rows("UPDATE onlyonce_private.backfills SET begun_at = begun_at - interval '2 days' RETURNING 1")
+    last = max(n for _, n, _ in staged() if n)
+
+    assert gc.main([]).facts["staged files removed"] == 3
+
+    assert {(incarnation, n) for incarnation, n, _ in staged()} == {(driver.incarnation, last)}
+
+
+def test_sums_are_added_up_to_batches_that_do_not_add_up(stream: Receive) -> None:
+    """Of several incarnations, whose last good batches come in different rounds."""
+    drivers = [stream.log.start("shop", query) for query in ("per_shop", "balance", "total")]
+    for driver, good in zip(drivers, (0, 2, 1), strict=True):
+        for number in range(good + 1):
+            output_batch(stream.log, driver, number, ends=True)
+        stream.log.rows(
+            "UPDATE onlyonce_private.batches SET in_time = 7 WHERE incarnation = %s AND batch_id = %s RETURNING 1",
+            driver.incarnation, good,
+        )  # fmt: skip
+    age(stream.log, 100, "true")
+
+    assert gc.fold_sums(stream.log.database) == 3
+    assert gc.fold_sums(stream.log.database) == 0
 
 
 def test_staged_rows_that_cannot_be_removed_are_named(stream: Receive) -> None:
