@@ -582,7 +582,9 @@ def _of_arguments(said: str, at: str) -> Refused | None:
     else:
         what, hint = f": unknown option {found['unknown']!r}", choose(found["unknown"], known)
         if found["unknown"] in LENGTHS and durations.is_length(made, known[0]):
-            hint = f"did you mean {found['whose']}(timedelta({found['unknown']}=…))?"
+            needed = [one.name for one in inspect.signature(made).parameters.values() if one.default is one.empty]
+            lengths = ", ".join(f"{name}=timedelta({found['unknown']}=…)" for name in needed)
+            hint = f"did you mean {found['whose']}({lengths})?"
     return Refused(f"{at}: {found['whose']}{' ' if found['missing'] else ''}{what}", data=NOTHING_DONE, hint=hint)
 
 

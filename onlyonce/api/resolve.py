@@ -65,7 +65,8 @@ def named(text: str, subject: str, *, made: object = None, option: str | None = 
         if place := errors.origin_in_python(error):
             raise _not_importable(place, subject, error, words) from error
         module, _, name = text.partition(":")
-        names = [*vars(sys.modules[module])] if module in sys.modules else []
+        there = vars(sys.modules[module]) if module in sys.modules else {}
+        names = [one for one, value in there.items() if getattr(value, "__module__", None) == module] or [*there]
         guess = _similar_module(module) if isinstance(error, ModuleNotFoundError) else _guess(module, name, names)
         words["hint"] = guess + words.get("hint", "")
         raise Refused(f"{declared_at(made, option)}{subject} does not exist: {error}", **words) from error

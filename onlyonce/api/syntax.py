@@ -37,6 +37,8 @@ def explained(error: SyntaxError, text: str) -> Explained:
     if said.startswith("expected an indented block"):
         above = re.search(r"on line (\d+)", said)
         return Explained(line, said, f"indent the line below line {above[1]}" if above else "indent that line")
+    if said.startswith(("unexpected indent", "unmatched")) and (lacks := _unopened(text, line)):
+        return Explained(lacks, said, f"open a bracket at the end of line {lacks}: {_of(text, lacks)}(")
     if said == "unexpected indent":
         return Explained(line, said, "begin that line as far left as the line before it")
     if isinstance(error, IndentationError):
@@ -74,6 +76,17 @@ def _left_open(text: str) -> int | None:
 
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
+
+
+def _unopened(text: str, before: int) -> int | None:
+    """Return the last line above another that ends as the beginning of a call does, with deeper lines below it."""
+    lines = text.splitlines()[:before]
+    for number in range(len(lines) - 1, 0, -1):
+        above, below = lines[number - 1].rstrip(), lines[number]
+        word = re.search(r"(\w+)$|=$", above)
+        if word and not keyword.iskeyword(word[1] or "") and below.strip() and _indent(below) > _indent(above):
+            return number
+    return None
 
 
 def _without_comma(text: str, begin: int, end: int) -> int | None:

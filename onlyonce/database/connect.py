@@ -148,6 +148,8 @@ def database_away(error: Exception, url: str | None = None) -> DatabaseAway:
     """
     kind = "MySQL " if url and mysql.is_mysql(url) else "PostgreSQL " if url else ""
     why, variable = first_line(error), _variable_of(url)
+    if url and mysql.is_mysql(url) and why.endswith("during query (timed out)"):
+        why = "what listens there took the connection and sent no greeting of MySQL; is it the port of a MySQL server?"
     if UNKNOWN_HOST.search(why):
         hint = f"is the host's name in {variable} right, and known on this machine? Then run the same command again"
     else:
