@@ -261,11 +261,7 @@ def left_in_files(pipeline: Pipeline, condition: Condition) -> Iterator[Left]:
 def inputs_sharing(pipeline: Pipeline) -> list[str]:
     """Return the other declared pipelines that read the same inbox."""
     others = declarations.load().values()
-    return sorted(
-        other.name
-        for other in others
-        if other.name != pipeline.name and {*api_pipeline.folders(pipeline)} & {*api_pipeline.folders(other)}
-    )
+    return sorted(other.name for other in others if other.name != pipeline.name and folders.shared(pipeline, other))
 
 
 def plain_input(pipeline: Pipeline) -> bool:

@@ -111,6 +111,8 @@ def archive_inputs(
 ) -> tuple[int, list[str]]:
     """Move the files of one pipeline's inbox that may move; return their number and the warnings. May be repeated."""
     outcome: dict[Path, str | None] = {}
+    if apart := _spelled_apart(declared, pipeline):
+        return 0, [apart]
 
     def some(scope: Scope) -> dict[Path, str | None]:
         due = [move for move in _due(scope, declared, pipeline, folder) if move.source not in outcome]
@@ -121,6 +123,21 @@ def archive_inputs(
         outcome |= more
     stayed = [warning for warning in outcome.values() if warning]
     return len(outcome) - len(stayed), stayed
+
+
+def _spelled_apart(declared: Mapping[str, Pipeline], pipeline: Pipeline) -> str | None:
+    """Return why the files of an inbox stay: another pipeline reads them by other paths, so its log can't be asked for
+    them.
+    """
+    for other in declared.values():
+        theirs = {*api_pipeline.folders(other)}
+        for inbox in folders.shared(pipeline, other) if other.name != pipeline.name else ():
+            if inbox not in theirs:
+                return (
+                    f"the files of {inbox} stay: {other.name} reads them too, and its inbox is written as "
+                    f"{', '.join(map(str, sorted(theirs, key=str)))}; write both in the same way"
+                )
+    return None
 
 
 def _due(scope: Scope, declared: Mapping[str, Pipeline], pipeline: Pipeline, folder: Location) -> list[Move]:

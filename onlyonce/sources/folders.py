@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from onlyonce.api.pipeline import Pipeline
-from onlyonce.core.locations import Url
+from onlyonce.api.pipeline import folders as folders_of
+from onlyonce.core.locations import Location, Url
 from onlyonce.tables.stores import Entry
 
 HIDDEN = (".", "_")
@@ -71,6 +72,16 @@ def files(folder: Path, *, recursive: bool) -> list[Path]:
 def is_recursive(pipeline: Pipeline) -> bool:
     """Return whether a pipeline with one source reads the folders below its inbox."""
     return pipeline.source.has_inbox and pipeline.source.recursive
+
+
+def shared(one: Pipeline, other: Pipeline) -> list[Location]:
+    """Return the inboxes of a pipeline that another one reads too, however they are spelled."""
+    theirs = {_resolved(inbox) for inbox in folders_of(other)}
+    return [inbox for inbox in folders_of(one) if _resolved(inbox) in theirs]
+
+
+def _resolved(at: Location) -> Location:
+    return at if isinstance(at, Url) else at.resolve()
 
 
 def told(names: Iterable[str]) -> str:

@@ -16,10 +16,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from onlyonce import settings
+from onlyonce.api import load as declarations
 from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.core.batch import Batch
 from onlyonce.database.statements import make_home
-from onlyonce.operate import gc
+from onlyonce.operate import erase_inputs, gc
 from onlyonce.tables import stores
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
@@ -349,3 +350,23 @@ def test_a_pipeline_that_shares_the_inbox_must_have_read_it_too(
     gc.main([])
 
     assert shop.places == {"a": "archive", "b": "inbox", "c": "archive"}
+
+
+@pytest.mark.parametrize("spelled", ["LINK", "WHOLE/../shop"])
+def test_files_stay_if_another_pipeline_reads_them_by_other_paths(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spelled: str
+) -> None:
+    """Its manifest has other names, so nothing says what it has read."""
+    (tmp_path / "link").symlink_to(shop.inbox)
+    inbox = spelled.replace("LINK", str(tmp_path / "link")).replace("WHOLE", str(shop.inbox))
+    text = (ROOT / "tests/support/shop.py").read_text().replace('name="shop",\n', 'name="other",\n', 1)
+    text = text.replace("source=Files(", f'source=Files(inbox="{inbox}", ').replace('"results.', '"elsewhere.')
+    (tmp_path / "other.py").write_text(text)
+    monkeypatch.setenv("ONLYONCE_PIPELINES", f"{ROOT}/tests/support/shop.py{os.pathsep}{tmp_path}/other.py")
+    shop.commit(0, 1, 2)
+
+    report = gc.main([])
+
+    assert shop.places == STAY
+    assert any(f"the files of {shop.inbox} stay: other reads them too" in warning for warning in report.warnings)
+    assert "other" in erase_inputs.inputs_sharing(declarations.load()["shop"])
