@@ -136,6 +136,17 @@ class Backfills(Transactions):
         )
 
     @one_transaction
+    def committed_by(self, run_id: str, instance: str, output: str, span: Span) -> bool:
+        """Return whether a run has committed a backfill of an output that has all windows of a span."""
+        start, stop = span.times
+        return bool(
+            ask(
+                self.connection, "backfills", "committed_by",
+                run_id=run_id, instance=instance, output=output, window_from=start, window_to=stop,
+            )[0].committed
+        )  # fmt: skip
+
+    @one_transaction
     def give_up(self, instance: str, output: str) -> None:
         """Give up the begun backfills of an output, so that none of them holds up an erasure or another backfill."""
         do(self.connection, "backfills", "give_up", instance=instance, output=output)

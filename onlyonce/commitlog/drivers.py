@@ -59,12 +59,17 @@ class DriverRuns(Transactions):
 
 
 @contextmanager
-def noted_run(database: Database, dag_id: str | None, run_id: str, pipeline: str) -> Iterator[None]:
-    """Note the block in the log as a driver of a DAG's run: its begin and its end. Without a DAG do nothing."""
+def noted_run(database: Database, dag_id: str | None, run_id: str, pipeline: str) -> Iterator[bool]:
+    """Note the block in the log as a driver of a DAG's run: its begin and its end. Without a DAG do nothing.
+
+    Yield whether it continues the work of a driver of the same run that has not ended well. A run that was cleared
+    after a driver had ended well begins its work again.
+    """
     if dag_id is None:
-        yield
+        yield False
         return
     runs = DriverRuns(database)
+    before = runs.look(dag_id, run_id, pipeline)
     attempt = runs.begin(dag_id, run_id, pipeline)
     passing("driver-after-begin")
 
@@ -74,7 +79,7 @@ def noted_run(database: Database, dag_id: str | None, run_id: str, pipeline: str
         passing("driver-after-end")
 
     try:
-        yield
+        yield before is not None and before.exit_code != 0
     except BaseException as error:
         with suppress(OnlyonceError):  # if the log is unreachable the driver has no end there; the error matters more
             end(error.exit_code if isinstance(error, OnlyonceError) else 1, first_line(error))

@@ -54,7 +54,7 @@ def main(argv: list[str]) -> Report:
     migrate(database.url)
     if asked.dry_run:
         return dry_run(database, pipeline, roots, span, asked.lookups, late_only=asked.late_only)
-    with drivers.noted_run(database, asked.dag_id, asked.run_id, pipeline.name):
+    with drivers.noted_run(database, asked.dag_id, asked.run_id, pipeline.name) as retried:
         # The sinks of all outputs first: what is refused for good must not wait for a window to close.
         check_sinks(pipeline, roots)
         if asked.late_only:
@@ -67,8 +67,8 @@ def main(argv: list[str]) -> Report:
                 check(database, pipeline, root, span)
         except OpenWindows as error:
             raise ahead_of_now(pipeline.name, span, to_micros(datetime.now(UTC)), error) from error
-        _recompute(database, pipeline, roots, span, asked)
-    return report(database, pipeline, span, asked.run_id, between_borders(pipeline, roots, span))
+        _recompute(database, pipeline, roots, span, asked, retried=retried)
+        return report(database, pipeline, span, asked.run_id, between_borders(pipeline, roots, span))
 
 
 def arguments(argv: list[str]) -> tuple[Namespace, Pipeline, list[Output], Span]:
@@ -219,12 +219,14 @@ def report(database: Database, pipeline: Pipeline, span: Span, run_id: str, warn
     return Report(title, run_id, facts, shown, [*warnings, *(nothing if empty else [])])
 
 
-def _recompute(database: Database, pipeline: Pipeline, roots: list[Output], span: Span, asked: Namespace) -> None:
+def _recompute(
+    database: Database, pipeline: Pipeline, roots: list[Output], span: Span, asked: Namespace, *, retried: bool
+) -> None:
     from onlyonce.outputs import backfill_windows as backfill
 
     context = _context(database, pipeline, asked)
     for root in roots:
-        backfill.with_those_below(context, root, span, lookups=asked.lookups)
+        backfill.with_those_below(context, root, span, lookups=asked.lookups, retried=retried)
 
 
 def _include_late(

@@ -387,13 +387,27 @@ def backfill(
     passing("backfill-after-end")
 
 
-def with_those_below(context: RunContext, root: Output, span: Span, lookups: Which = "then") -> None:
-    """Recompute the windows, and then the closed windows that are made from them, in the order of the chain."""
-    backfill(context, root, span, lookups=lookups)
+def with_those_below(
+    context: RunContext, root: Output, span: Span, lookups: Which = "then", *, retried: bool = False
+) -> None:
+    """Recompute the windows, and then the closed windows that are made from them, in the order of the chain.
+
+    retried   an earlier driver of this run has not ended well: what it has sent again is not sent once more
+    """
+    if not (retried and _has_sent(context, root, span)):
+        backfill(context, root, span, lookups=lookups)
     for output, made in outputs_events.spans_below(context.pipeline, root, span):
         closed = outputs_events.closed_part(context.database, context.instance, output, made)
-        if closed:
+        if closed and not (retried and _has_sent(context, output, closed)):
             backfill(context, output, closed, lookups=lookups)
+
+
+def _has_sent(context: RunContext, root: Output, span: Span) -> bool:
+    """Return whether this run has computed the windows again and sent their rows, which can't be withdrawn."""
+    if not any(output.on_backfill == "resend" for output in (root, *context.pipeline.made_from(root))):
+        return False
+    _, closed = backfills.closed_reach(context.database, context.instance, root, span)
+    return Backfills(context.database).committed_by(context.run_id, context.instance, root.name, closed)
 
 
 def include_late(context: RunContext, root: Output) -> None:

@@ -15,6 +15,13 @@ ORDER BY b.begun_at LIMIT 1
 -- An ended driver's unfinished backfill. The interval is computed again from the start.
 UPDATE onlyonce_private.backfills SET state = 'replaced' WHERE incarnation = :incarnation AND state = 'begun'
 
+-- committed_by --
+-- Whether a run has committed a backfill of an output that has all windows of an interval.
+SELECT EXISTS (
+    SELECT FROM onlyonce_private.backfills
+    WHERE instance = :instance AND output = :output AND run_id = :run_id AND state = 'committed'
+      AND window_from <= :window_from AND window_to >= :window_to) AS committed
+
 -- give_up --
 -- Backfills that failed for good: a later backfill of the interval begins from the start.
 UPDATE onlyonce_private.backfills SET state = 'replaced' WHERE instance = :instance AND output = :output AND state = 'begun'

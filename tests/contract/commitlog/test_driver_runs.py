@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,18 @@ def drive(log: Log) -> None:
     """A driver that ends well."""
     with drivers.noted_run(log.database, *RUN):
         pass
+
+
+def test_a_driver_continues_what_one_that_has_not_ended_well_has_begun(log: Log) -> None:
+    """A retry does; the first driver of a run does not, nor does one of a run that was cleared."""
+    told = []
+    for error in (None, None, Refused("at the end"), None, None):
+        with suppress(Refused), drivers.noted_run(log.database, *RUN) as retried:
+            told.append(retried)
+            if error:
+                raise error
+
+    assert told == [False, False, False, True, False]
 
 
 def known(log: Log) -> DriverRun | None:

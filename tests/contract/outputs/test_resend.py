@@ -125,6 +125,22 @@ def test_rows_of_killed_attempts_are_never_sent(box: Outbox) -> None:
     assert box.states() == Counter({("delivered",): 10})
 
 
+@pytest.mark.parametrize(("hours", "sent"), [((0, 3), True), ((1, 2), True), ((0, 4), False)])
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_retry_knows_what_its_run_has_sent(box: Outbox, hours: tuple[int, int], sent: bool, ends: bool) -> None:
+    """Of all windows that it is asked for, and only if that backfill has ended: rows of others are sent by it."""
+    attempt = Attempt(box)
+    attempt.put(sales(5))
+    if ends:
+        attempt.end()
+    span = Span.of(DAY + hours[0] * HOUR, DAY + hours[1] * HOUR)
+    known = Backfills(box.log.database)
+
+    assert known.committed_by("run", "shop", box.output, span) == (ends and sent)
+    assert not known.committed_by("another run", "shop", box.output, span)
+    assert not known.committed_by("run", "shop", "another", span)
+
+
 def test_an_attempt_that_was_overtaken_can_neither_add_rows_nor_let_them_go(box: Outbox) -> None:
     """Its epoch fences its tasks and its end, so nothing of it comes after the look of the next one."""
     dead = Attempt(box)
