@@ -71,6 +71,11 @@ def inbox(pipeline: str, declared: str | None = None) -> Path:
     return on_disk(inbox_location(pipeline, declared))
 
 
+def resolved(at: Location) -> Location:
+    """Return a location as it is the same however it is spelled: a path without links and dots."""
+    return at.resolve() if isinstance(at, Path) else at
+
+
 def data_root() -> Location:
     """Return where the data of all pipelines is: the home, or what ONLYONCE_DATA names.
 
@@ -80,7 +85,7 @@ def data_root() -> Location:
     if named is None:
         return home()
     at = location(named, "ONLYONCE_DATA")
-    return at.resolve() if isinstance(at, Path) else at
+    return resolved(at)
 
 
 def data_location(instance: str) -> Location:

@@ -30,7 +30,7 @@ from onlyonce.api.resolve import check_written, named
 from onlyonce.core import durations, errors, stored_names
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.file_names import Naming
-from onlyonce.core.locations import Location, Url
+from onlyonce.core.locations import Location
 from onlyonce.core.near_names import choose, did_you_mean, near
 from onlyonce.core.ownership import Place
 from onlyonce.core.triggers import AfterRecords, AfterTime
@@ -148,7 +148,7 @@ def _written(pipelines: Iterable[Pipeline]) -> Iterator[tuple[str, Location | No
 
 
 def _whole(at: Location | None) -> Location | None:
-    return at if at is None or isinstance(at, Url) else at.resolve()
+    return at if at is None else settings.resolved(at)
 
 
 def _is_below(at: Location, above: Location) -> bool:

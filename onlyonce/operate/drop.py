@@ -107,13 +107,13 @@ def _in_use(claimed: list[Claimed], found: Dropped, before: list[Left]) -> set[s
     going = {*found.instances, *(left.instance for left in before)}
     outputs = {name for row in found.parts for name in row.parts.get("outputs", {})}
     left_before = {declared_identity(left.place) for left in before}
-    return {
-        same
-        for claim in claimed
-        if claim.instance not in going
-        or not (found.query is None or claim.output in outputs or declared_identity(claim.place) in left_before)
-        for same in [declared_identity(claim.place)]
-    }
+    in_use = set()
+    for claim in claimed:
+        same = declared_identity(claim.place)
+        is_dropped = found.query is None or claim.output in outputs or same in left_before
+        if claim.instance not in going or not is_dropped:
+            in_use.add(same)
+    return in_use
 
 
 def _leaves(found: Dropped, before: list[Left], in_use: Collection[str], *, tables: bool) -> Iterator[Left]:

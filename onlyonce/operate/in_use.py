@@ -85,10 +85,6 @@ def _incarnations(database: Database, instance: str) -> list[tuple[LiveIncarnati
 # next time, with a warning.
 
 
-MOST_BATCHES = 1 << 63
-"""More than any batch's number."""
-
-
 def remove(settled: list[Settled], *, at_once: bool = False) -> int:
     """Remove the staged rows of these incarnations up to their batches; return the number of data files removed.
 
@@ -109,10 +105,9 @@ def tables(instance: str, output: str) -> list[Location]:
 
 def _remove(settled: list[Settled], path: Location, *, at_once: bool) -> int:
     table = opening.table(path)
-    there: dict[str, int] = {}
-    for part in table.partitions():
-        there[part[OO_INCARNATION]] = min(int(part[OO_BATCH]), there.get(part[OO_INCARNATION], MOST_BATCHES))
-    going = [one for one in settled if there.get(one.incarnation, MOST_BATCHES) <= one.upto]
+    there = sorted(((int(part[OO_BATCH]), part[OO_INCARNATION]) for part in table.partitions()), reverse=True)
+    oldest = {incarnation: batch for batch, incarnation in there}
+    going = [one for one in settled if one.incarnation in oldest and oldest[one.incarnation] <= one.upto]
     if not going:
         return 0
     each = [(one.incarnation.replace("'", "''"), one.upto) for one in going]

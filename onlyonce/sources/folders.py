@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from onlyonce import settings
 from onlyonce.api.pipeline import Pipeline
 from onlyonce.api.pipeline import folders as folders_of
 from onlyonce.core.locations import Location, Url
@@ -76,12 +77,8 @@ def is_recursive(pipeline: Pipeline) -> bool:
 
 def shared(one: Pipeline, other: Pipeline) -> list[Location]:
     """Return the inboxes of a pipeline that another one reads too, however they are spelled."""
-    theirs = {_resolved(inbox) for inbox in folders_of(other)}
-    return [inbox for inbox in folders_of(one) if _resolved(inbox) in theirs]
-
-
-def _resolved(at: Location) -> Location:
-    return at if isinstance(at, Url) else at.resolve()
+    theirs = {settings.resolved(inbox) for inbox in folders_of(other)}
+    return [inbox for inbox in folders_of(one) if settings.resolved(inbox) in theirs]
 
 
 def told(names: Iterable[str]) -> str:
