@@ -210,15 +210,15 @@ StandBy = Literal["wait", "take", "leave"]
 def standing_by(seen: LongRun | None, now: LongRun | None, *, lock_is_free: bool) -> StandBy:
     """Return what a standby driver does. `seen`: the continuous run as it was when this driver started.
 
-    It takes the place of a driver that has ended by itself, was killed or is lost. It leaves if a person has since
-    asked the running driver to stop.
+    It takes the place of a driver that has ended, whatever the cause, or is lost: a machine that shuts down ends its
+    driver by SIGTERM, with exit code 0. It leaves only if the pipeline's run was since asked to stop (`onlyonce stop`).
     """
     if seen is None or not seen.alive:
         return "take"
     assert now is not None, "a row that was there stays"
     # A person who starts a driver while another one stops wants both.
     asked_before = now.attempt == seen.attempt and seen.stop_asked
-    if (now.stopped or (lock_is_free and now.stop_asked)) and not asked_before:
+    if now.stop_asked and (lock_is_free or not now.alive) and not asked_before:
         return "leave"
     return "take" if not now.alive or (lock_is_free and now.uses_lock) else "wait"
 

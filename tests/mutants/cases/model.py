@@ -288,6 +288,17 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "standby-leaves-with-a-machine",
+        "a standby driver ends when the running driver's machine shuts down, as if a person had asked for a stop",
+        "onlyonce/core/runs.py",
+        Replace(
+            "standing_by", "now.stop_asked and (lock_is_free or not now.alive) and not asked_before", "now.stopped"
+        ),
+        tests=(
+            "tests/unit/model/run/test_model_long_run.py::test_a_driver_that_stands_by_takes_the_place_of_one_that_nobody_stopped",
+        ),
+    ),
+    Mutant(
         "conservation-unchecked",
         "a receive batch ends whatever its counts",
         "onlyonce/core/batch.py",

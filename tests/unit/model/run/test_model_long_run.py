@@ -73,10 +73,11 @@ HELD = replace(ALIVE, uses_lock=True)
         (HELD, HELD, True, "take"),  # killed
         (HELD, ended(75, uses_lock=True), True, "take"),
         (HELD, replace(HELD, quiet=lost_after(BEAT)), False, "take"),  # it hangs, and holds its lock
-        (HELD, ended(0, uses_lock=True), True, "leave"),
+        (HELD, ended(0, uses_lock=True), True, "take"),  # by SIGTERM: its machine shuts down
+        (HELD, ended(0, uses_lock=True, stop_asked=True), True, "leave"),
         (HELD, replace(HELD, stop_asked=True), True, "leave"),  # killed while it was stopping
         (HELD, replace(HELD, attempt=4), False, "wait"),  # another was quicker
-        (HELD, ended(0, attempt=4), True, "leave"),  # whichever was at work meanwhile
+        (HELD, ended(0, attempt=4, stop_asked=True), True, "leave"),  # whichever was at work meanwhile
         (replace(HELD, stop_asked=True), ended(0, stop_asked=True), True, "take"),  # it was stopping before
         (ALIVE, ALIVE, True, "wait"),  # of an older version: the free lock says nothing
     ],
