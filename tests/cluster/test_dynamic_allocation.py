@@ -1,6 +1,7 @@
 """Executors that come and go under a run: dynamic allocation, decommissioning, and executors that vanish.
 
-The driver is stopped at a fail-point of a batch, executors go, and the driver continues with others.
+The driver is stopped at a fail-point of a batch, executors go, and the driver continues with others. Or an executor is
+killed in a task, which is stopped at a fail-point.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import pytest
 
 from onlyonce.local import processes
 from tests.cluster.standalone import Cluster, cluster
-from tests.cluster.test_master import FILES, HALVED, armed, executors, wait_for_stop, worker
+from tests.cluster.test_executor_faults import executor_of
+from tests.cluster.test_master import FILES, HALVED, IN_TASK, armed, executors, wait_for_stop, worker
 from tests.fault import ledger
 from tests.fault.test_kills import put_all
 from tests.support.check_shop import check, pairs
@@ -81,4 +83,25 @@ def test_executors_that_go_do_not_show(
         output, _ = driver.communicate(timeout=JOB_TIMEOUT)
         assert driver.returncode == 0, output[-3000:]
     ledger.compared(f"cluster: executors {go.__name__}", point, 1, pairs(platform, FILES))
+    check(platform, FILES)
+
+
+@pytest.mark.parametrize("point", IN_TASK)
+def test_an_executor_killed_in_its_task_does_not_show(
+    new_platform: Callable[..., Platform], tmp_path: Path, point: str
+) -> None:
+    """Its JVM and its Python get SIGKILL before or after a unit's commit. Spark gives the task to another executor."""
+    platform = new_platform(HALVED)
+    put_all(platform, FILES)
+    with cluster(tmp_path, workers=0) as spark:
+        for _ in range(2):
+            worker(spark, **armed(platform, point))
+        driver = start(platform, spark)
+        [python] = wait_for_stop(driver, psutil.Process())
+        executor = executor_of(python)
+        for process in [executor, *executor.children(recursive=True)]:
+            process.kill()
+        output, _ = driver.communicate(timeout=JOB_TIMEOUT)
+        assert driver.returncode == 0, output[-3000:]
+    ledger.compared("cluster: an executor killed in its task", point, 1, pairs(platform, FILES))
     check(platform, FILES)

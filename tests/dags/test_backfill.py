@@ -19,7 +19,8 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, ParamValidationError, TaskDeferred
 from airflow.serialization.serialized_objects import DagSerialization
 
-from onlyonce.airflow import backfill_job, log, triggers
+from onlyonce.airflow import backfill_dags, backfill_job, log, triggers
+from onlyonce.airflow import dags as dags_of_file
 from onlyonce.airflow.backfill_job import BackfillOperator
 from onlyonce.airflow.declared import Declared
 from onlyonce.airflow.forms import outputs_table
@@ -125,6 +126,24 @@ def test_a_cleared_run_runs_again_and_the_stream_comes_first(dag: DAG) -> None:
     backfill = dag.get_task("backfill")
     assert backfill.retries == 2
     assert backfill.priority_weight < 1 < dag.max_active_runs
+
+
+@pytest.mark.parametrize(
+    "given", [{"pool": "backfills"}, {"default_args": {"pool": "backfills"}}], ids=["pool", "args"]
+)
+@pytest.mark.parametrize("make", [dags_of_file, backfill_dags])
+def test_every_task_of_a_backfill_is_in_the_pool(make: Callable[..., dict[str, DAG]], given: dict[str, Any]) -> None:
+    """As the scheduler knows them, which counts the pool's slots. `dags` gives it to the stream too."""
+    made = make(declarations="jobs.pipelines", **given)
+    pools = {
+        (name, task.task_id): task.pool
+        for name, dag in made.items()
+        for task in DagSerialization.from_dict(DagSerialization.to_dict(dag)).tasks
+    }
+
+    assert {("flights_backfill", "backfill"), ("user_counts_backfill", "backfill")} <= {*pools}
+    assert ("flights_stream", "run") in pools or make is backfill_dags
+    assert {*pools.values()} == {"backfills"}
 
 
 def test_the_form_has_a_title_and_a_description_for_each_param(dag: DAG) -> None:

@@ -26,7 +26,7 @@ from onlyonce.core.runs import Report
 from onlyonce.database.connect import run
 from onlyonce.database.statements import make_home
 from onlyonce.local import feed, feed_messages
-from onlyonce.sources import pubsub
+from onlyonce.sources import backlog, pubsub
 from onlyonce.sources.pubsub_lines import Flow, Message
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
@@ -411,3 +411,22 @@ def batches(stream: Receive, *buckets: int) -> None:
 def floor(log: Log, horizon: int) -> int:
     """The floor of the pipeline after a look of the collection."""
     return Collector(log.database).raise_floor("sales", horizon)[1]
+
+
+def test_lag_knows_what_is_pulled_and_not_what_waits_at_the_service(pull_run: PullRun) -> None:
+    """Google's client has no number of waiting messages: null, with the reason. Messages that may come again are in
+    the inbox already, so the log's number of them is no part of it."""
+    pull_run.fake.publish(*map(sale, range(5)))
+    pull_run.killed("pull-before-acknowledge")
+    pull_run.fake.publish(*map(sale, range(5, 8)))
+    [path] = settings.inbox("sales").glob("*.jsonl")
+
+    [(asked_at, found)] = backlog.Asker().ask([MESSAGES["sales"]], {}).values()
+
+    assert (found.records, found.bytes, found.failed) == (None, None, False)
+    assert (found.detail, found.why) == ({"pulled_files": 1}, backlog.NO_COUNT)
+    assert found.oldest is not None
+    assert found.oldest.timestamp() == pytest.approx(path.stat().st_mtime, abs=1e-5)
+    assert found.oldest <= asked_at
+    noted = pull_run.log.rows("SELECT unacknowledged FROM onlyonce.subscriptions WHERE pipeline = 'sales'")
+    assert noted == [(5,)]

@@ -420,6 +420,13 @@ MUTANTS = (
             "tests/unit/local/test_another_platform.py::test_up_is_refused_if_another_platform_is_named[ONLYONCE_DATABASE_URL]",
         ),
     ),
+    Mutant(
+        "backfill-in-no-pool",
+        "the tasks of a backfill are in Airflow's default pool, whatever pool its DAG file names",
+        "onlyonce/airflow/factory.py",
+        Replace("backfill", "options.task_defaults(**RETRIES, priority_weight=0)", '{**RETRIES, "priority_weight": 0}'),
+        tests=("tests/dags/test_backfill.py::test_every_task_of_a_backfill_is_in_the_pool",),
+    ),
     *(
         Mutant(
             f"idle-in-spite-of-{reason}",

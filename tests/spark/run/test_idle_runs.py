@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import signal
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -210,6 +212,75 @@ def test_due_late_records_start_spark(
     assert platform.table("shop/per_shop")["sales"].tolist() == [2]
     platform.run("shop")
     assert starts.last() == (None, False)
+
+
+def test_pane_that_is_due_by_its_time_waits_for_a_batch(
+    new_platform: Callable[..., Platform], starts: Starts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With Spark a run without input begins no batch, and writes no pane either. The next batch writes it."""
+    platform = new_platform("tests/support/paned_shop.py")
+    platform.put("shop", "a.jsonl", [sale("first", OLD)])
+    platform.run("shop")
+    starts.last()
+    for module in ("onlyonce.run.idle", "onlyonce.outputs.query"):
+        monkeypatch.setattr(f"{module}.datetime", _DaysLater)
+
+    without = platform.run("shop")
+
+    assert starts.last() == (None, False)
+    with monkeypatch.context() as forced:
+        forced.setattr(idle, "why_spark", lambda *_, **__: Reason.UNKNOWN)
+        with_spark = platform.run("shop")
+    assert starts.last() == (None, True)
+    assert told(without) == told(with_spark)
+    panes = "SELECT rows, coalesce(held, 0) AS held FROM onlyonce.panes WHERE output = 'timed'"
+    assert platform.sql(panes).values.tolist() == [[0, 1]] * 2  # a record is in two sliding windows
+
+    platform.put("shop", "b.jsonl", [sale("second", OLD + timedelta(seconds=1))])
+    platform.run("shop")
+    assert starts.last() == (Reason.SOURCE, True)
+    assert platform.sql(panes).values.tolist() == [[1, 0]] * 2
+
+
+REPROCESS = """
+from onlyonce.outputs import reprocess
+reprocess.main(["shop", "--invalid", "--yes", "--master", "local[2]"])
+"""
+
+
+@pytest.mark.parametrize("point", [None, "reprocess-before-put", "reprocess-after-put"])
+def test_reprocessed_rows_start_spark_once_they_are_in_the_inbox(
+    new_platform: Callable[..., Platform],
+    starts: Starts,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    point: str | None,
+) -> None:
+    """A run does not finish a reprocessing whose driver was killed: the next reprocessing does. Each row is kept once."""
+    platform, declared = new_platform("tests/support/quiet.py"), tmp_path / "declared.py"
+    platform.give(monkeypatch, ONLYONCE_PIPELINES=str(declared))
+    declared.write_text(CHANGED.format(change="idle_after=None"))
+    platform.put("shop", "a.jsonl", [sale("first", OLD), sale("ahead", datetime.now(UTC) + timedelta(days=3))])
+    platform.run("shop")
+    declared.write_text(CHANGED.format(change="idle_after=None, max_ahead=timedelta(days=9)"))
+    platform.run("shop")
+    starts.last()
+    platform.run("shop")
+    assert starts.last() == (None, False)
+
+    put = (Reason.SOURCE, True)
+    if point is not None:
+        armed = {"ONLYONCE_FAILPOINTS": f"{point}:1:kill-process", "ONLYONCE_FAILPOINT_DIR": str(tmp_path)}
+        assert script_apart(REPROCESS, **platform.environment, **armed) == -signal.SIGKILL
+        platform.run("shop")
+        assert starts.last() == (put if point == "reprocess-after-put" else (None, False))
+    assert script_apart(REPROCESS, **platform.environment) == 0
+    platform.run("shop")
+    assert starts.last() == ((None, False) if point == "reprocess-after-put" else put)
+    platform.run("shop")
+    assert starts.last() == (None, False)
+    events = platform.events()
+    assert Counter(events[events["oo_kind"] == "kept"]["id"]) == Counter(["first", "ahead"])
 
 
 def test_source_that_cannot_be_asked_starts_spark(

@@ -6,13 +6,17 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from onlyonce.api.pipeline import DeltaSource, Pipeline
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core.errors import Refused
+from onlyonce.sources import backlog
+from onlyonce.sources.all_sources import source_of
 from tests.spark.sources.test_table_manifest import entries, inbox_of, register
 from tests.support import tables
 from tests.support.shop import SHOP
@@ -78,3 +82,22 @@ def test_a_name_without_a_delta_table_is_refused(spark: SparkSession, schema: st
     for name in (f"{schema}.nowhere", f"lake.{schema}.sales", f"{schema}.plain"):
         with pytest.raises(Refused, match="no Delta table"):
             register(inbox_of(of(name), tmp_path / name), spark)
+
+
+def test_unread_rows_are_known_once_a_run_has_found_the_table(
+    spark: SparkSession, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`onlyonce lag` asks no catalog. Before the first run nothing is known; then the rows by the log, at that place."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path / "home"))
+    tables.append(tmp_path / "sales", ["a", "b"])
+    put(spark, f"{schema}.sales", tmp_path / "sales")
+    pipeline = of(f"{schema}.sales")
+    with pytest.raises(Refused, match="only Spark's catalog knows where"):
+        backlog.unread(pipeline, None, {})
+    source = source_of(pipeline, "shop", None)
+    source.register(spark, Driver("shop/receive/1", 1, 1, "test"), datetime.now(UTC))
+    tables.append(tmp_path / "sales", ["c", "d", "e"])
+
+    found = backlog.unread(pipeline, source.last_batch(), {})
+
+    assert (found.records, found.detail, found.failed) == (3, {"versions": 1, "files": 1}, False)

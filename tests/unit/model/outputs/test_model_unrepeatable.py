@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from onlyonce.core.unrepeatable import (
 from onlyonce.outputs import unrepeatable
 
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "stable-input.md"
+MEASURED = Path(__file__).parents[3] / "benchmarks" / "results" / "staging.json"
 RAND = Found("rand()", "rand(1)", LISTED["Rand"])
 NOW = Found("now()", "now()", LISTED["Now"])
 
@@ -96,9 +99,34 @@ def test_each_expression_that_spark_does_not_flag_is_looked_for_by_its_name() ->
     assert not_flagged <= {*unrepeatable._NAMES.replace("_", "").split("|")}
 
 
-def test_each_reason_of_the_list_is_on_its_page() -> None:
+OPERATORS = {
+    "GlobalLimit": "limit", "Deduplicate": "dropDuplicates", "DeduplicateWithinWatermark": "dropDuplicatesWithinWatermark"
+}  # fmt: skip
+"""The operators of the list that are called by another name than Spark's own."""
+
+
+def entries() -> dict[str, list[str]]:
+    """The rows of the page's list by each name in their first cell, without case and underscores."""
+    _, _, *lines = PAGE.read_text().split("| expression |")[1].split("\n\n")[0].splitlines()
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        expressions, *cells = line.strip("|").split(" | ")
+        for name in re.findall("`(\\w+)", expressions):
+            found[name.replace("_", "").lower()] = [cell.replace("`", "").strip() for cell in cells]
+    return found
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_page_has_each_expression_with_its_reason(name: str) -> None:
     """With what to write in its place."""
-    text = PAGE.read_text()
-    for one in LISTED.values():
-        assert one.reason in text
-        assert one.instead in text
+    assert entries()[OPERATORS.get(name, name).lower()] == [LISTED[name].reason, LISTED[name].instead]
+
+
+def test_page_has_the_measured_cost_of_staging() -> None:
+    """The difference of the medians, in the head of the list and below it."""
+    batches = json.loads(MEASURED.read_text())["batches"]
+    few, many = (f"{batches[size]['staged'] - batches[size]['plain']:.1f} s" for size in ("10", "1000000"))
+    page = " ".join(PAGE.read_text().split())
+
+    assert f"| without staging, which adds {few} (10 records) to {many} (a million) to a batch |" in page
+    assert f"Measured: {few} more for a batch of ten records, and {many} more for a million" in page
