@@ -80,8 +80,8 @@ def show_rows(
     `blocks`: always as blocks, each with all its columns. `whole`: with the columns that have no value in any row,
     and with all digits of each number.
 
-    Leave out columns without a value. If the columns do not fit, print what all rows share once, above them. Report
-    each column whose values are cut.
+    Leave out columns without a value, and name them below. If the columns do not fit, print what all rows share once,
+    above them. Report each column whose values are cut.
     """
     if not rows:
         _show(f"{title}: {empty}" if title else empty, out, style="dim")
@@ -103,6 +103,8 @@ def show_rows(
         _show_blocks(rows, cells, out)
     else:
         _show_table(rows, cells, widths, out)
+    if empty_columns := [name for name in rows[0] if name not in names]:
+        _show(f"empty in all rows: {', '.join(empty_columns)}", out, style="dim")
     if cut := [name for name, column in full.items() if column != [_cut(cell) for cell in column]]:
         _show(f"cut here, whole with --json: {', '.join(cut)}", out, style="dim")
 

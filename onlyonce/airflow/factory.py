@@ -37,6 +37,8 @@ from onlyonce.core.stored_names import backfill_id, housekeeping_id, pipeline_ta
 FROM_SETTINGS = "by the settings"
 """Marks a schedule or an interval that ONLYONCE_SCHEDULE or ONLYONCE_BACKFILL_INTERVAL decides."""
 TAG = "onlyonce"
+OWNER = "onlyonce"
+"""The owner that Airflow shows for each DAG; `default_args` may name another one."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Options:
     def task_defaults(self, **ours: Any) -> dict[str, Any]:
         """Return default_args of a DAG: ours, overridden by the pool and queue, then by the DAG file."""
         places = {name: value for name, value in (("pool", self.pool), ("queue", self.queue)) if value}
-        return {**ours, **places, **self.default_args}
+        return {"owner": OWNER, **ours, **places, **self.default_args}
 
     def all_tags(self, *more: str) -> list[str]:
         """Return the tags of a DAG."""

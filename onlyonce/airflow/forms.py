@@ -21,14 +21,14 @@ def pipeline_page(pipeline: Pipeline) -> str:
         else "never because the source is silent"
     )
     return f"""\
-Takes in the available input **exactly once**, then stops. With *mode* continuous it keeps running, for new input.
+Takes in the available input **exactly once**, then stops. With *Mode* continuous it keeps running, for new input.
 Running it again, or clearing a run, changes nothing that is committed. The end of the task's log says what was
 committed, by the commit log.
 
 - **Source**: {_sources(pipeline)}
 - **A record** is identified by {_words(pipeline.record_id) or _place(pipeline)}; it happened at `{pipeline.event_time}`
 - **A re-delivery** {_again(pipeline)}
-- **Windows** close as the event times of the data advance, by *close* in the form, and {silence}
+- **Windows** close as the event times of the data advance, by *Close all windows* in the form, and {silence}
 
 {outputs_table(pipeline)}
 """
@@ -55,32 +55,33 @@ def pipeline_form(pipeline: Pipeline) -> dict[str, Param]:
             "string",
             enum=["once", "continuous"],
             title="Mode",
-            description="once: take in the available input, then stop. continuous: a driver of its own takes in new "
-            "input, is started again when it dies, and runs until `onlyonce stop`; this run waits for it without a "
-            "worker's slot.",
+            description="once: read the input that is available now, then stop. continuous: keep reading new input "
+            "until `onlyonce stop`, in a driver that is started again if it fails. Meanwhile this run waits without "
+            "a worker's slot.",
         ),
         "every": _optional(
             EVERY_SECONDS,
             "number",
             minimum=0,
-            title="Every",
-            description="With continuous: the seconds between two polls for new input.",
+            title="Poll interval (seconds)",
+            description="For a continuous run: how long to wait before asking again for new input.",
         ),
         "close": _optional(
             False,
             "boolean",
-            title="Close",
-            description="The input has ended: all windows that have data close. Later data is processed as usual.",
+            title="Close all windows",
+            description="Check this if the input has ended: each window with data closes and is written now. A record "
+            "that arrives later for such a window is late.",
         ),
         "bounded": _optional(
             False,
             "boolean",
-            title="Bounded",
-            description="A separate run over all input, with targets of its own; nothing is late.",
+            title="Bounded run",
+            description="Read all input from the beginning, and write to targets of this run only. No record is late.",
         ),
         **(_files(most) if most else {}),
         "dry_run": _optional(
-            False, "boolean", title="Dry run", description="Only say what would be read. Nothing is written."
+            False, "boolean", title="Dry run", description="Only log what would be read. Nothing is written."
         ),
     }
 
@@ -88,8 +89,8 @@ def pipeline_form(pipeline: Pipeline) -> dict[str, Param]:
 def _files(declared: int) -> dict[str, Param]:
     return {
         "max_files": Param(
-            None, type=["null", "integer"], minimum=1, title="Files a batch",
-            description=f"How many files one batch takes; empty: {declared}, as declared.",
+            None, type=["null", "integer"], minimum=1, title="Files per batch",
+            description=f"How many files one batch reads at most. If empty: {declared}, as declared.",
         ),
     }  # fmt: skip
 
@@ -178,10 +179,11 @@ Each recomputation is a row of `onlyonce.backfills`; `onlyonce.windows` has each
 
 - **A range**: *Trigger*, then *Backfill*: one run for each data interval. Several runs at once, runs backwards, and
   reprocessing completed runs are all safe.
-- **Some windows**: *Trigger* a single run with *from* and *to*. The windows that **start** between them are recomputed.
-- **Late records**: *Trigger* a single run with *late only*: the windows with late records that are not in their result
-  yet.
-- **What would be done**: the same with *dry run*.
+- **Some windows**: *Trigger* a single run with *First window starts at* and *Windows start before*. The windows that
+  **start** between these times are recomputed.
+- **Late records**: *Trigger* a single run with *Late records only*: the windows with late records that are not in their
+  result yet.
+- **What would be done**: the same with *Dry run*.
 - **Windows that are still open** belong to the stream. A run that meets some waits, without a worker's slot, and
   continues when the stream has closed them.
 
@@ -201,8 +203,8 @@ def backfill_form(pipeline: Pipeline) -> dict[str, Param]:
                 "string",
                 enum=["then", "now"],
                 title="Lookups",
-                description="then: each window sees the versions of its lookups that it saw when it was last "
-                "written; now: the newest ones.",
+                description="then: each window reads its lookup tables as they were when it was last written. now: "
+                "it reads them as they are now.",
             )
         }
     )
@@ -210,43 +212,45 @@ def backfill_form(pipeline: Pipeline) -> dict[str, Param]:
         "window_start": Param(
             None,
             **_TIME,
-            title="From",
-            description="Windows that start at this time or later: 2013-01-31, or 2013-01-31T05:00Z. A time "
-            "without a zone is in the zone of the windows. Leave it empty in a backfill of data intervals.",
+            title="First window starts at",
+            description="Recompute the windows that start at this time or later: 2013-01-31, or 2013-01-31T05:00Z. A "
+            "time without a zone is in the time zone of the windows. Leave it empty if you backfill a date range.",
         ),
         "window_end": Param(
             None,
             **_TIME,
-            title="To",
-            description="And before this time. Leave it empty in a backfill of data intervals.",
+            title="Windows start before",
+            description="Recompute only windows that start before this time, in the same forms. Leave it empty if you "
+            "backfill a date range.",
         ),
         "late_only": _optional(
             False,
             "boolean",
             title="Late records only",
-            description="Only windows with late records that are not in their result yet; without From and To all "
-            "of them. Windows that are still open are left to the stream.",
+            description="Recompute only windows with late records that their result lacks. The two times above may "
+            "be empty: then all such windows are recomputed. The stream writes the windows that are still open.",
         ),
         "output": Param(
             None,
             type=["null", "string"],
             enum=[None, *outputs],
             title="Output",
-            description="Only this output, with those made from it; empty: all that have windows.",
+            description="Recompute only this output and the outputs made from it. If empty: all outputs with windows.",
         ),
         **lookups,
         "dry_run": _optional(
             False,
             "boolean",
             title="Dry run",
-            description="Only log which windows would be recomputed, and what each sink would do.",
+            description="Only log which windows would be recomputed and what each sink would do. Nothing is written.",
         ),
         "wait_hours": _optional(
             WAIT_HOURS,
             "number",
             minimum=0,
-            title="Wait (hours)",
-            description="How long to wait for windows that are still open; 0: fail at once.",
+            title="Wait for open windows (hours)",
+            description="How long to wait until the stream has closed the windows. With 0 the run fails immediately "
+            "if one is still open.",
         ),
     }
 

@@ -215,6 +215,7 @@ OTHER_OPTIONS: dict[str, tuple[str, ...]] = {
     for words, ours in {
         "sep separator": ("delimiter",),
         "charset": ("encoding",),
+        "nullvalue nullvalues navalues nullstring nullword": ("null",),
         "folder directory path": ("inbox", "path", "table"),
         "tablename dbtable": ("table",),
         "url uri": ("registry", "connection", "servers"),

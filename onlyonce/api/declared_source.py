@@ -80,6 +80,11 @@ class DeclaredSource:
         return ","
 
     @property
+    def null(self) -> tuple[str, ...]:
+        """Return the words for null in CSV."""
+        return ()
+
+    @property
     def encoding(self) -> str:
         """Return the encoding of lines."""
         return UTF_8

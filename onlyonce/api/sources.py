@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from onlyonce.api import ddl
-from onlyonce.api.declaration import Named, check_one_of, declaration
+from onlyonce.api.declaration import NONE, Named, Several, check_one_of, declaration
 from onlyonce.api.declared_source import EARLIEST as EARLIEST
 from onlyonce.api.declared_source import LATEST as LATEST
 from onlyonce.api.declared_source import DeclaredSource
@@ -73,6 +73,7 @@ class Growing(DeclaredSource):
     format              'json': an object on each line. 'csv': the declared columns in order, as in Files
     delimiter           csv: what separates the values, as in Files
     encoding            csv: of the files' bytes, as in Files
+    null                csv: the words for null, as in Files
     compressed          also read compressed files: each as a whole, complete when it appears. If a rotation compresses
                         a file that was read, it is read again
     start               'earliest', 'latest', or a time with its zone: if a file existed at the first run (and was last
@@ -98,6 +99,7 @@ class Growing(DeclaredSource):
     links: bool = False
     delimiter: str = ","
     encoding: str = UTF_8
+    null: Several[str] = NONE
 
     def __post_init__(self) -> None:
         check_one_of("Growing", "format", self.format, ("json", "csv"))
@@ -384,6 +386,8 @@ class Files(DeclaredSource):
                         'windows-1250' to 'windows-1258' (Western Europe: 'windows-1252'). A line with a byte that the
                         code page does not define is `invalid`. A file with a byte order mark of UTF-8 or UTF-16 is then
                         `invalid` as a file
+    null                csv: the words that mean null, in any column: 'NULL', or ('NA', '-'). Nothing between delimiters
+                        is null too. A string in double quotes is never null
     header              csv: the first line of each file has the names of the declared columns; a file with other names
                         there is `invalid` as a file
     start               'earliest': all files. 'latest': files that exist at the first run are not read. A time with its
@@ -409,6 +413,7 @@ class Files(DeclaredSource):
     recursive: bool = False
     delimiter: str = ","
     encoding: str = UTF_8
+    null: Several[str] = NONE
 
     def __post_init__(self) -> None:
         check_one_of("Files", "format", self.format, FORMATS)
@@ -565,11 +570,22 @@ def _check_csv_options(source: Files | Growing) -> None:
             hint=f"choose one of: {', '.join(map(repr, ENCODINGS))}. Convert files of another encoding to UTF-8 before "
             "they go into the inbox (iconv -f NAME -t UTF-8)",
         )
-    for name, value, default in (("delimiter", source.delimiter, ","), ("encoding", source.encoding, UTF_8)):
+    for name, value, default in (
+        ("delimiter", source.delimiter, ","),
+        ("encoding", source.encoding, UTF_8),
+        ("null", source.null, ()),
+    ):
         if value != default and source.format != "csv":
             raise Refused(
                 f"{whose}: {name}={value!r} is for CSV, and format is {_format_in_words(source)}",
                 hint=f"leave {name} out, or say format='csv'",
+            )
+    for word in source.null:
+        if not word or word != word.strip(" ") or {*word} & {source.delimiter, *'"\r\n\0'}:
+            raise Refused(
+                f"{whose}: null has {word!r}, which no value without double quotes can be",
+                hint="a word without the delimiter, quotes, line ends, or spaces around it, such as null='NULL'; "
+                "nothing between delimiters is null without it",
             )
 
 
@@ -591,12 +607,13 @@ def _without_names(source: Files | Growing) -> str | None:
 
 def _csv_words(source: Files | Growing) -> str:
     separated = "" if source.delimiter == "," else f" separated by {source.delimiter!r}"
-    return separated + ("" if source.encoding == UTF_8 else f" in {source.encoding}")
+    nulls = f", null as {' or '.join(map(repr, source.null))}" if source.null else ""
+    return separated + ("" if source.encoding == UTF_8 else f" in {source.encoding}") + nulls
 
 
 def line_layout(source: Source) -> str:
-    """Return how a line of a source is read: 'json', 'csv', or 'csv' with a delimiter other than a comma behind it."""
-    return csv_layout(source.delimiter) if source.format == "csv" else source.format
+    """Return how a line of a source is read: 'json', or the layout of CSV by `line_values.csv_layout`."""
+    return csv_layout(source.delimiter, source.null) if source.format == "csv" else source.format
 
 
 def _check_files(source: Files | PubSub) -> None:

@@ -136,12 +136,13 @@ class Condition:
     """Values by column, as strings: a record matches if it has all of them.
 
     `kinds` has the declared types of these columns, `aliases` the names in a line of JSON that differ from the
-    columns' names, `delimiter` what separates the values in a line of CSV."""
+    columns' names, `delimiter` what separates the values in a line of CSV, `null` its words for null."""
 
     values: Mapping[str, str]
     kinds: Mapping[str, str]
     aliases: Mapping[str, str] = field(default_factory=dict)
     delimiter: str = ","
+    null: tuple[str, ...] = ()
 
     @property
     def columns(self) -> list[str]:
@@ -166,7 +167,7 @@ class Condition:
             if columns is None:
                 found = line_values.json_object(line)
                 return self.fits({name: found.get(self.aliases.get(name, name)) for name in self.values})
-            cells = line_values.csv_cells(line, self.delimiter)
+            cells = line_values.csv_cells(line, self.delimiter, self.null)
             if len(cells) == len(columns):
                 return self.fits(dict(zip(columns, cells, strict=True)))
         except line_values.Invalid:

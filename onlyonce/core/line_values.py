@@ -99,16 +99,17 @@ def json_reader(columns: Sequence[Column], known: Sequence[str]) -> Callable[[st
     return read
 
 
-def csv_reader(columns: Sequence[Column], delimiter: str = ",") -> Callable[[str], Row]:
-    """Return a function that reads a line of CSV: one value for each column, in order."""
+def csv_reader(columns: Sequence[Column], delimiter: str = ",", null: Collection[str] = ()) -> Callable[[str], Row]:
+    """Return a function that reads a line of CSV: one value for each column, in order. `null`: the words for null."""
 
     def read(line: str) -> Row:
         try:
-            cells = _cells(line, delimiter)
+            cells = _cells(line, delimiter, null)
             _check_nul(cells, columns)
             if len(cells) != len(columns):
                 raise Invalid(f"the line has not the {len(columns)} columns that are declared")
-            return Row(_converted(columns, [_given(*one) for one in zip(cells, columns, strict=True)], []))
+            given = [_given(cell, column, null) for cell, column in zip(cells, columns, strict=True)]
+            return Row(_converted(columns, given, []))
         except Invalid as wrong:
             return Row(None, str(wrong))
 
@@ -164,21 +165,29 @@ def _broken(line: str, error: json.JSONDecodeError) -> str:
     return f" (it is no JSON from character {at + 1} on)" if at else ""
 
 
-def csv_cells(line: str, delimiter: str = ",") -> list[Cell | None]:
-    """Return the values of a record by RFC 4180; an empty value without quotes is None. Raise Invalid."""
+def csv_cells(line: str, delimiter: str = ",", null: Collection[str] = ()) -> list[Cell | None]:
+    """Return the values of a record by RFC 4180. An empty value, or a word for null, is None without quotes.
+
+    Raise Invalid.
+    """
     if "\0" in line:
         raise Invalid(NUL)
-    return _cells(line, delimiter)
+    return _cells(line, delimiter, null)
 
 
-def csv_layout(delimiter: str) -> str:
-    """Return the layout of lines of CSV: 'csv', or with a delimiter other than a comma behind it."""
-    return "csv" if delimiter == "," else f"csv{delimiter}"
+def csv_layout(delimiter: str, null: Sequence[str] = ()) -> str:
+    """Return the layout of lines of CSV: 'csv', or with the delimiter and the words for null behind it."""
+    return "csv" if delimiter == "," and not null else f"csv{delimiter}" + "\n".join(null)
 
 
 def csv_delimiter(layout: str) -> str | None:
     """Return the delimiter of a layout of lines; None if it is not CSV."""
-    return (layout.removeprefix("csv") or ",") if layout.startswith("csv") else None
+    return (layout[3:4] or ",") if layout.startswith("csv") else None
+
+
+def csv_null(layout: str) -> tuple[str, ...]:
+    """Return the words for null of a layout of lines of CSV."""
+    return tuple(layout[4:].split("\n")) if layout[4:] else ()
 
 
 def _check_nul(cells: Sequence[Cell | None], columns: Sequence[Column]) -> None:
@@ -194,15 +203,16 @@ def with_nul(column: str, value: str) -> str:
     return f"{NUL}; column {shown(column)}: {shown(value)}"
 
 
-def _cells(line: str, delimiter: str) -> list[Cell | None]:
+def _cells(line: str, delimiter: str, null: Collection[str]) -> list[Cell | None]:
     if delimiter != ",":
         swap = SWAPS[delimiter]
-        return [cell and Cell(cell.translate(swap)) for cell in _cells(line.translate(swap), ",")]
+        swapped = [word.translate(swap) for word in null]
+        return [cell and Cell(cell.translate(swap)) for cell in _cells(line.translate(swap), ",", swapped)]
     line = line.removesuffix("\n").removesuffix("\r")
     if not line.strip(" "):
         raise Invalid(BLANK)
     if not any(one in line for one in '"\r\n'):
-        return [Cell(one) if one else None for one in line.split(",")]
+        return [Cell(one) if one and one not in null else None for one in line.split(",")]
     found, at, after = list[Cell | None](), 0, ","
     while after:
         field = FIELD.match(line, at)
@@ -211,7 +221,10 @@ def _cells(line: str, delimiter: str) -> list[Cell | None]:
             raise Invalid(MISPLACED if even else OPEN)
         quoted, behind, plain, after = field.groups()
         after = behind if quoted is not None else after
-        found.append(Cell(quoted[1:-1].replace('""', '"')) if quoted is not None else Cell(plain) if plain else None)
+        if quoted is not None:
+            found.append(Cell(quoted[1:-1].replace('""', '"')))
+        else:
+            found.append(Cell(plain) if plain and plain not in null else None)
         at = field.end()
     return found
 
@@ -240,14 +253,15 @@ def not_convertible(what: str, kind: str, value: str | None = None, why: str = "
     return f"{what} is no {kind}{beginning}{f' ({why})' if why else ''}"
 
 
-def _given(cell: Cell | None, column: Column) -> Cell | None:
+def _given(cell: Cell | None, column: Column, null: Collection[str]) -> Cell | None:
     """Return a CSV value as its type takes it.
 
-    The empty string, and spaces around a value, are kept for strings and bytes only.
+    The empty string, a quoted word for null, and spaces around a value, are kept for strings and bytes only.
     """
     if cell is None or column.kind in ("string", "binary"):
         return cell
-    return Cell(cell.strip(" ")) or None
+    stripped = Cell(cell.strip(" "))
+    return None if stripped in null else stripped or None
 
 
 def _converted(columns: Sequence[Column], given: Sequence[Any], unknown: UnknownFields) -> list[Any]:

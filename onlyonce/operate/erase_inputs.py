@@ -48,7 +48,9 @@ class Asked(NamedTuple):
 def source_conditions(pipeline: Pipeline, condition: Condition) -> Iterator[Asked]:
     """Yield each source with its condition."""
     for source in api_pipeline.each_input(pipeline):
-        condition = replace(condition, aliases=source.aliases, delimiter=source.source.delimiter)
+        condition = replace(
+            condition, aliases=source.aliases, delimiter=source.source.delimiter, null=source.source.null
+        )
         if source.part is None or not source.part.columns:
             yield Asked(source, condition)
         else:
@@ -183,7 +185,8 @@ def _ids(file: IO[bytes], places: list[tuple[int, int]], source: Pipeline) -> fr
                 record: Mapping[str, Any] = line_values.json_object(line)
                 values = [record.get(source.aliases.get(name, name)) for name in own]
             else:
-                record = dict(zip(columns, line_values.csv_cells(line, source.source.delimiter), strict=False))
+                cells = line_values.csv_cells(line, source.source.delimiter, source.source.null)
+                record = dict(zip(columns, cells, strict=False))
                 values = [record.get(name) for name in own]
         found.add((str(first),) if None in values else tuple(map(conversions.text, values)))
     return frozenset(found)

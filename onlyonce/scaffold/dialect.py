@@ -1,4 +1,4 @@
-"""Recognise the encoding and the separator of a file, and say how to convert what a source does not read. Pure.
+"""Recognise the encoding, separator and words for null of a file, and say how to convert what no source reads. Pure.
 
 A source reads UTF-8, and CSV by RFC 4180 with any of the separators below, even in a code page of Windows. Excel writes
 other encodings and line ends by the country and the menu entry. Nothing is converted silently: the refusal names what
@@ -13,6 +13,7 @@ import io
 import re
 import shlex
 from collections import Counter
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +29,8 @@ ALIKE = 0.9
 """The share of rows that have as many values as the first one, if a separator is the right one."""
 SEPARATOR_LINE = re.compile(r"\"?sep=(.)\"?\r?\n?")
 """A first line of Excel's that names the separator."""
+NULLS = ("NULL", "null", "\\N", "NA", "N/A", "n/a", "-")
+"""The words that programs write into CSV for null."""
 WORKBOOK = b"PK\x03\x04"
 NOT_READ = "nothing was written"
 
@@ -53,6 +56,16 @@ class Written(NamedTuple):
 
     separator: str = ","
     encoding: str = UTF_8
+
+
+def null_words(columns: Iterable[tuple[str, ...]], are_typed: Callable[[list[str]], bool]) -> tuple[str, ...]:
+    """Return the words for null: each is in a column whose other values are numbers or times, by `are_typed`."""
+    found = set[str]()
+    for column in columns:
+        words = {*column}.intersection(NULLS)
+        if words and are_typed([cell for cell in column if cell not in words]):
+            found |= words
+    return tuple(word for word in NULLS if word in found)
 
 
 def refuse_workbook(path: Path, content: bytes) -> None:

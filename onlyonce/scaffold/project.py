@@ -134,6 +134,10 @@ def _remarks(name: str, sample: Sample, words: Mapping[str, str]) -> list[str]:
         found.append(
             f"no window of the sample closes by itself within watermark_delay: onlyonce run {name} --close writes them"
         )
+    if sample.null:
+        named = " and ".join(map(repr, sample.null)) + (" is" if len(sample.null) == 1 else " are")
+        also = f", in {', '.join(sample.nulls_in)} too: leave a word out of null= if it is a value there"
+        found.append(f"{named} null in this file{also * bool(sample.nulls_in)}")
     found += [_code_page(sample)] if sample.encoding != UTF_8 else []
     found += [f"{column}: {COMMA.format(column=column)}" for column in scaffold_sample.decimal_commas(sample)]
     return found
@@ -188,6 +192,8 @@ def _words(name: str, sample: Sample) -> dict[str, str]:
     options = f', format="{sample.format}"' if sample.format != "json" else ""
     options += f", delimiter={json.dumps(sample.delimiter)}" if sample.delimiter != "," else ""
     options += f", encoding={json.dumps(sample.encoding)}" if sample.encoding != UTF_8 else ""
+    words = ", ".join(map(json.dumps, sample.null))
+    options += f", null={f'({words})' if len(sample.null) > 1 else words}" if words else ""
     return {
         "name": name,
         "upper": name.upper(),
@@ -253,6 +259,7 @@ def _refuse_what_no_declaration_takes(
             header=sample.header,
             delimiter=sample.delimiter,
             encoding=sample.encoding,
+            null=sample.null,
         ),
         schema=", ".join(columns),
         record_id=record_id,

@@ -220,6 +220,8 @@ class Sample:
     format    as in `Files`; `header`: of CSV, whether the first line has the columns' names
     delimiter what separates the values of CSV
     encoding  of CSV
+    null      of CSV, the words for null
+    nulls_in  the columns of strings that have such a word
     columns   the declared type by declared name, in order
     rows      the records by declared name, values as the reader gives them: times of JSON and CSV are strings
     aliases   the name in the file of each column whose name is not in lower snake case
@@ -239,6 +241,8 @@ class Sample:
     delimiter: str = ","
     encoding: str = UTF_8
     misfits: int = 0
+    null: tuple[str, ...] = ()
+    nulls_in: tuple[str, ...] = ()
 
     def once(self) -> Sample:
         """Return the sample without repeated records, unchanged: they were delivered twice."""
@@ -255,11 +259,16 @@ class Sample:
 
 
 class Form(NamedTuple):
-    """How a file of CSV is written: whether its first line has the columns' names, its separator and its encoding."""
+    """How a file of CSV is written: whether its first line has the columns' names, its separator and its encoding.
+
+    `null`: its words for null. `nulls_in`: the columns of strings that have such a word.
+    """
 
     header: bool = False
     delimiter: str = ","
     encoding: str = UTF_8
+    null: tuple[str, ...] = ()
+    nulls_in: tuple[str, ...] = ()
 
 
 Read = tuple[Form, dict[str, str], list[dict[str, Any]]]
@@ -295,7 +304,16 @@ def read_sample(path: Path) -> Sample:
     of_name = {names[name]: declared for name, declared in columns.items()}
     own = [{names[name]: value for name, value in row.items()} for row in rows]
     found = Sample(
-        path.name, kind, form.header, of_name, own, aliases, delimiter=form.delimiter, encoding=form.encoding
+        path.name,
+        kind,
+        form.header,
+        of_name,
+        own,
+        aliases,
+        delimiter=form.delimiter,
+        encoding=form.encoding,
+        null=form.null,
+        nulls_in=tuple(names[name] for name in form.nulls_in),
     )
     if kind not in ("json", "csv"):
         return found
@@ -387,14 +405,20 @@ def _csv(path: Path) -> Read:
     if not lines:
         return Form(), {}, []
     first = lines[0]
-    header = _is_header(path, first, lines[1:])
+    null = _null_words(lines[1:], len(first))
+    header = _is_header(path, first, [["" if cell in null else cell for cell in line] for line in lines[1:]])
+    null = null if header else _null_words(lines, len(first))
     names = [name.strip() for name in first] if header else [f"column_{number}" for number in range(1, len(first) + 1)]
-    rows = [
-        {name: text or None for name, text in zip(names, line, strict=True)}
-        for line in lines[int(header) :]
-        if len(line) == len(names)
-    ]
-    return Form(header, *written), {name: types_of_csv([row[name] for row in rows]) for name in names}, rows
+    whole = [dict(zip(names, line, strict=True)) for line in lines[int(header) :] if len(line) == len(names)]
+    rows = [{name: None if cell in null else cell or None for name, cell in row.items()} for row in whole]
+    kinds = {name: types_of_csv([row[name] for row in rows]) for name in names}
+    nulls_in = (name for name in names if kinds[name] == "string" and any(row[name] in null for row in whole))
+    return Form(header, *written, null, tuple(nulls_in)), kinds, rows
+
+
+def _null_words(lines: list[list[str]], width: int) -> tuple[str, ...]:
+    columns = zip(*[line for line in lines if len(line) == width], strict=True)
+    return dialect.null_words(columns, lambda cells: _values(cells)[0] is not None)
 
 
 def _parquet(path: Path) -> Read:

@@ -154,6 +154,14 @@ def test_the_form_has_a_title_and_a_description_for_each_param(dag: DAG) -> None
         assert dag.params.get_param(name).description
 
 
+def test_titles_of_the_form_differ_from_those_of_airflow(dag: DAG) -> None:
+    """Airflow's own backfill dialog, which shows these Params too, has From and To."""
+    titles = [dag.params.get_param(name).schema["title"] for name in dag.params]
+    assert len({*titles}) == len(titles)
+    assert not {"From", "To"} & {*titles}
+    assert all(f"*{title}*" in str(dag.doc_md) for title in titles if "window" in title.lower() and "open" not in title)
+
+
 @pytest.mark.parametrize(
     "name, value",
     [

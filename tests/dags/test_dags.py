@@ -63,6 +63,11 @@ def test_there_is_a_dag_for_each_pipeline(bag: DagBag) -> None:
     }  # fmt: skip
 
 
+def test_owner_of_each_dag_is_onlyonce(bag: DagBag) -> None:
+    """Airflow's own default is `airflow`; `default_args` name another one."""
+    assert {dag.owner for dag in bag.dags.values()} == {"onlyonce"}
+
+
 def test_dag_files_are_short() -> None:
     assert all(len(path.read_text().splitlines()) < 60 for path in DAGS.glob("*.py"))
 

@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ import uvicorn
 from fastapi import FastAPI
 
 from onlyonce.airflow.page import unread
+from tests.contract.conftest import Log
 from tests.page.conftest import PREFIX, Token
 from tests.page.shop import Shop, events
-from tests.page.test_unread import answer
+from tests.page.test_unread import answer, store
 from tests.support import needed
 from tests.support.platform import free_port
 
@@ -69,6 +71,12 @@ def address(mounted: FastAPI) -> Iterator[str]:
     serving.join(60)
 
 
+def photograph(seen: Any, picture: str) -> None:
+    """Write a screenshot of a page's screen, or of an element, to ONLYONCE_SCREENSHOTS, if it is set."""
+    if picture and (folder := os.environ.get("ONLYONCE_SCREENSHOTS")):
+        seen.screenshot(path=str(Path(folder) / f"{picture}.png"))
+
+
 @pytest.fixture
 def show(browser: Any, address: str, token: Token, tmp_path: Path) -> Iterator[Open]:
     """Opens a page of ours as a user who is logged in; screenshots go to ONLYONCE_SCREENSHOTS, if it is set."""
@@ -80,8 +88,7 @@ def show(browser: Any, address: str, token: Token, tmp_path: Path) -> Iterator[O
         context.add_cookies([{"name": "_token", "value": token("USER"), "url": address}])
         page = context.new_page()
         page.goto(address + path)
-        if picture and (folder := os.environ.get("ONLYONCE_SCREENSHOTS")):
-            page.screenshot(path=str(Path(folder) / f"{picture}.png"), full_page=True)
+        photograph(page.locator("body"), picture)
         return page
 
     events(tmp_path)
@@ -115,6 +122,43 @@ def test_search_button_is_whole_and_figures_keep_their_units(shop: Shop, show: O
         text for text, high in page.eval_on_selector_all("dd[data-figure], figcaption span, .badge", lines) if high > 2
     ]
     assert broken == []
+
+
+def test_empty_database_is_said_in_a_sentence(show: Open) -> None:
+    """Before the first run. No table is empty."""
+    page = show("/", picture="empty")
+    assert "No pipeline has run yet" in page.locator("main").inner_text()
+    assert page.locator("table").count() == 0
+
+
+@pytest.mark.parametrize(("width", "picture"), [(1200, "unread"), (390, "narrow")])
+def test_unread_input_of_each_source_is_seen(
+    log: Log, shop: Shop, show: Open, monkeypatch: pytest.MonkeyPatch, width: int, picture: str
+) -> None:
+    """Also on a phone: the table is as wide as its frame, and scrolls there."""
+    now = datetime.now(UTC)
+    oldest = now - timedelta(minutes=19)
+    store(log, bytes=30_900_000, records=205_000, oldest_unread_at=oldest)
+    found = answer("receive", backlog_bytes=31_400_000, backlog_records=208_000, catch_up_seconds=340)
+    found |= {"asked_at": now.isoformat(), "oldest_unread_at": oldest.isoformat()}
+    asker, waiting = unread.Asker(), unread.Waiting()
+    monkeypatch.setattr(unread, "ASKER", asker)
+    monkeypatch.setattr(unread, "WAITING", waiting)
+    monkeypatch.setattr(unread, "COMMAND", (sys.executable, "-c", f"input(); print({json.dumps([found])!r})"))
+    page = show("/pipelines/shop", width)
+    frame = page.locator("iframe.unread")
+    frame.scroll_into_view_if_needed()
+    row = frame.content_frame.locator("tr[data-source='receive']")
+    sync_api.expect(row).to_contain_text("31.4 MB", timeout=60_000)
+    page.get_by_text("How far each stage is behind").evaluate("heading => heading.scrollIntoView()")
+    photograph(page, picture)
+
+    left = "one => one.getBoundingClientRect().left"
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert frame.evaluate(left) == page.locator("article").evaluate(left)
+    assert frame.content_frame.locator(".scroll").evaluate(left) == 0
+    assert asker.requests["shop"].ended.wait(60)
+    waiting.end()
 
 
 def luminance(page: Any, selector: str, what: str) -> float:

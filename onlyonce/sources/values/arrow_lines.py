@@ -138,8 +138,11 @@ def read(lines: pa.Array, kinds: Mapping[str, Any]) -> Found:
     return Found(np.concatenate([piece.rows for piece in pieces]), columns)
 
 
-def read_csv(lines: pa.Array, kinds: Mapping[str, Any], delimiter: str = ",") -> Found:
-    """Return the lines of CSV that have no quotation mark and whose values are certain, and their columns."""
+def read_csv(lines: pa.Array, kinds: Mapping[str, Any], delimiter: str = ",", null: Sequence[str] = ()) -> Found:
+    """Return the lines of CSV that have no quotation mark and whose values are certain, and their columns.
+
+    `null`: the words for null.
+    """
     nothing = Found(np.zeros(0, np.int64), [])
     checks = [_of_cell(kind) for kind in kinds.values()]
     if not checks or None in checks:
@@ -155,11 +158,19 @@ def read_csv(lines: pa.Array, kinds: Mapping[str, Any], delimiter: str = ",") ->
     each = cells.flatten()
     given = [each.take(pa.array(np.arange(at, len(each), len(checks)))) for at in range(len(checks))]
     checked = [
-        check(pc.if_else(pc.equal(column, ""), None, column))
-        for check, column in zip(checks, given, strict=True)
+        check(pc.if_else(_null_cells(column, kind, null), None, column))
+        for check, column, kind in zip(checks, given, kinds.values(), strict=True)
         if check
     ]
     return _certain(rows, checked)
+
+
+def _null_cells(column: pa.Array, kind: Any, null: Sequence[str]) -> pa.Array:
+    """Return which cells are null. Spaces around a word for null belong to the value of a string only."""
+    if not null:
+        return pc.equal(column, "")
+    bare = column if kind in ("string", "binary") else pc.utf8_trim(column, " ")
+    return pc.or_(pc.equal(column, ""), pc.is_in(bare, pa.array(null, column.type)))
 
 
 def _unquoted(texts: pa.Array) -> Mask:
@@ -548,4 +559,4 @@ def _certain(rows: Rows, checked: Sequence[Checked]) -> Found:
 def read_lines(lines: pa.Array, kinds: Mapping[str, Any], layout: str) -> Found:
     """Return the lines of a layout (`line_values.csv_layout`) that Arrow reads, and their columns."""
     delimiter = line_values.csv_delimiter(layout)
-    return read_csv(lines, kinds, delimiter) if delimiter else read(lines, kinds)
+    return read_csv(lines, kinds, delimiter, line_values.csv_null(layout)) if delimiter else read(lines, kinds)

@@ -338,7 +338,10 @@ def reader_of(kinds: str, known: tuple[str, ...], layout: str) -> Reader:
     of = conversions.of_cell if delimiter else conversions.of_type
     columns = [line_values.Column(name, named, kind, of(json_type)) for name, named, kind, json_type in declared]
     types = {named: json_type for _, named, _, json_type in declared}
-    by_table = line_values.csv_reader(columns, delimiter) if delimiter else line_values.json_reader(columns, known)
+    null = line_values.csv_null(layout)
+    by_table = (
+        line_values.csv_reader(columns, delimiter, null) if delimiter else line_values.json_reader(columns, known)
+    )
     return Reader(by_table, partial(arrow_lines.read_lines, kinds=types, layout=layout))
 
 

@@ -673,8 +673,37 @@ MUTANTS = (
         "erasure-by-commas",
         "an erasure reads lines of CSV by commas, whatever the delimiter",
         "onlyonce/core/erasure.py",
-        Replace("Condition.fits_line", "line_values.csv_cells(line, self.delimiter)", "line_values.csv_cells(line)"),
+        Replace(
+            "Condition.fits_line",
+            "line_values.csv_cells(line, self.delimiter, self.null)",
+            "line_values.csv_cells(line, ',', self.null)",
+        ),
         tests=("tests/unit/operate/test_blanked_records.py::test_values_of_a_record_over_several_lines_are_found",),
+    ),
+    Mutant(
+        "erasure-without-nulls",
+        "an erasure takes a word for null in CSV for a value",
+        "onlyonce/core/erasure.py",
+        Replace(
+            "Condition.fits_line",
+            "line_values.csv_cells(line, self.delimiter, self.null)",
+            "line_values.csv_cells(line, self.delimiter)",
+        ),
+        tests=("tests/unit/operate/test_blanked_records.py::test_word_for_null_is_no_value",),
+    ),
+    Mutant(
+        "quoted-word-is-null",
+        "a string in double quotes is null if it is a word for null",
+        "onlyonce/core/line_values.py",
+        Replace("_given", "cell is None or column.kind in ('string', 'binary')", "cell is None"),
+        tests=("tests/unit/model/values/test_line_values.py::test_word_for_null_is_null",),
+    ),
+    Mutant(
+        "padded-word-is-a-number",
+        "a number that is a word for null is null only without spaces around it",
+        "onlyonce/sources/values/arrow_lines.py",
+        Replace("_null_cells", "pc.utf8_trim(column, ' ')", "column"),
+        tests=("tests/unit/sources/test_arrow_lines.py::test_words_for_null_are_what_the_table_says",),
     ),
     Mutant(
         "java-is-never-missing",

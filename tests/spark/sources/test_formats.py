@@ -87,6 +87,26 @@ def test_csv_lines_are_kept_or_invalid_with_their_reason(spark: SparkSession, tm
         }  # fmt: skip
 
 
+def test_words_for_null_of_a_file_are_null(spark: SparkSession, tmp_path: Path) -> None:
+    """In each column, by both readers of lines: a quoted value takes the line to the slower one."""
+    lines = [
+        "a,NULL,2026-01-01T00:00:00Z,\\N,NULL",
+        'b,"NULL",2026-01-01T00:00:00Z,NULL,1',
+        "c,x,NULL,7,1",
+        "NULL,x,2026-01-01T00:00:00Z,7,1",
+    ]
+    (tmp_path / "a.csv").write_text("".join(line + "\n" for line in lines))
+
+    found, _ = read(spark, replace(SHOP, source=Files(format="csv", null=("NULL", "\\N"))), tmp_path)
+
+    kept = {row.id: (row.shop, row.cents, row.weight) for row in found if row.oo_reason is None}
+    assert kept == {"a": (None, None, None), "b": ("NULL", None, 1.0)}
+    assert sorted(row.oo_reason for row in found if row.oo_reason) == [
+        "the event time at is missing or null",
+        "the record id column id is missing or null",
+    ]
+
+
 def test_damaged_files_and_other_headers_are_one_invalid_record_each(spark: SparkSession, tmp_path: Path) -> None:
     """Beside a file that is right, whose records are known by their columns."""
     right = f"{HEADER}\na,x,2026-01-01T00:00:00Z,7,0.5\n".encode()

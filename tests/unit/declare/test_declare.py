@@ -203,6 +203,10 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "an encoding of JSON": (lambda: files(encoding="windows-1252"), "Files: encoding='windows-1252' is for CSV, and format is 'json'", "leave encoding out"),
     "a growing delimiter of JSON": (lambda: Growing(delimiter=";"), "Growing: delimiter=';' is for CSV, and format is 'json' .the default.", "leave delimiter out, or say format='csv'"),
     "a delimiter of JSON": (lambda: files(delimiter=";"), "Files: delimiter=';' is for CSV, and format is 'json' .the default.", "leave delimiter out, or say format='csv'"),
+    "a null of JSON": (lambda: files(null="NULL"), "Files: null=.'NULL',. is for CSV, and format is 'json'", "leave null out"),
+    "a null with the delimiter": (lambda: Growing(format="csv", null=("NULL", "a,b")), "Growing: null has 'a,b'", "such as null='NULL'"),
+    "an empty null": (lambda: files(format="csv", null=""), "Files: null has ''", "nothing between delimiters is null without it"),
+    "a null of another library": (lambda: files(nullValue="NA"), "Files: unknown option 'nullValue'", "did you mean 'null'?"),
     "an unknown format": (lambda: files(format="cvs"), "Files: format='cvs'", "did you mean 'csv'?"),
     "a header of JSON": (lambda: Files(header=True), "header=True is for CSV, and format is 'json' .the default.", "leave header out, or say format='csv'"),
     "nested columns in CSV": (

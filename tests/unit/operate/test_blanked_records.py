@@ -63,6 +63,15 @@ def test_values_of_a_record_over_several_lines_are_found(delimiter: str) -> None
         assert [content[begin:end] for begin, end in places] == meant
 
 
+def test_word_for_null_is_no_value() -> None:
+    """In a line of CSV, unless it is in quotes."""
+    condition = erasure.read_conditions("user = 'NULL'", {"id": "bigint", "user": "string"})
+    places = erase_inputs.input_places(
+        io.BytesIO(b'1,NULL\n2,"NULL"\n'), replace(condition, null=("NULL",)), ["id", "user"], 1000
+    )
+    assert list(places) == [(7, 15)]
+
+
 @pytest.mark.parametrize("who", ["Zoë €", "Ã©mile"])
 def test_a_value_is_found_in_the_encoding_of_its_source(who: str) -> None:
     """Also if its bytes are another value in UTF-8: in the lines of the source, and by the search of all files."""

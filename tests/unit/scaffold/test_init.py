@@ -387,6 +387,34 @@ def test_few_records_of_another_kind_spoil_no_guess(working: Path) -> None:
     assert "betrag: its numbers have a decimal comma" in result.output
 
 
+@pytest.mark.parametrize(("cells", "kind", "null"), [
+    (["NULL", "7", "8"], "long", ("NULL",)),
+    (["7.5", "\\N", "NA"], "double", ("\\N", "NA")),
+    (["2026-03-01", "-", "2026-03-02"], "date", ("-",)),
+    (["31.01.2026", "N/A", "2.1.2026"], "date", ("N/A",)),
+    (["NULL", "red", "NA"], "string", ()),
+    (["NULL", "NULL", "NULL"], "string", ()),
+    (["7", "", "none"], "string", ()),
+])  # fmt: skip
+@pytest.mark.parametrize("header", ["id,cents,country,at", "Order No.,Cents (EUR),Country,Sold at", ""])
+def test_word_for_null_among_numbers_or_times_is_declared(
+    working: Path, cells: list[str], kind: str, null: tuple[str, ...], header: str
+) -> None:
+    """Not one among strings. A column of strings that has the word too is named."""
+    rows = [f"o{n},{cell},{'NA' if n else 'DE'},{AT[n]}" for n, cell in enumerate(cells)]
+    (working / "a.csv").write_text("".join(line + "\n" for line in [*filter(None, [header]), *rows]))
+
+    result = runner.invoke(app, ["init", "mine", "--from", "a.csv"])
+
+    assert result.exit_code == 0, result.output
+    made = declared(working, "mine")
+    assert (made.source.null, made.source.header) == (null, bool(header))
+    assert made.schema.split(", ")[1].split()[1] == kind
+    said = result.output.replace("\n", " ")
+    assert ("null in this file" in said) == bool(null)
+    assert ("in country too" in said) == ("NA" in null and bool(header))
+
+
 def test_watermark_delay_follows_the_disorder_of_the_sample(working: Path) -> None:
     """In whole windows, at least one; a record that is delivered again does not count."""
     minutes = [0, 1, 2, 11, 2, 12, 30, 0]  # the last one is the first, delivered again

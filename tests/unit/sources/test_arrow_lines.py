@@ -208,6 +208,17 @@ def test_a_value_of_csv_is_what_the_table_says(name: str, kind: str, layout: str
     )
 
 
+@pytest.mark.parametrize(("name", "kind"), WITHIN)
+def test_words_for_null_are_what_the_table_says(name: str, kind: str) -> None:
+    """Also a number, with spaces around it or in quotes."""
+    kinds = [one for one in KINDS if one[0] == name]
+    words = ("NULL", "\\N", "-999", "N/A")
+    lines: list[bytes | None] = [
+        form.format(word).encode() for word in (*words, "null", "-998") for form in ("{}", " {} ", '"{}"', "{}\r")
+    ]
+    assert compared(lines, kinds, line_values.csv_layout(";", words)) >= 2 * len(words)
+
+
 @pytest.mark.parametrize(("name", "form", "value"), FORMS)
 def test_a_time_of_a_form_of_its_own_is_what_the_table_says(name: str, form: str, value: str) -> None:
     """In JSON at the first level and within, and in CSV; beside hostile values, and those of all other forms."""

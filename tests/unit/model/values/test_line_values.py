@@ -74,6 +74,34 @@ def test_each_form_to_declare_reads_the_value() -> None:
         assert read("nothing") is None
 
 
+NULL = ("NULL", "\\N", "0,0")
+NULL_ROWS = {
+    "NULL;NULL": [None, None],
+    "\\N;0,0\r": [None, None],
+    ";7": [None, 7],
+    '"NULL"; NULL ': ["NULL", None],
+    ' NULL;"NULL"': [" NULL", None],
+    '"a;b";"\\N"': ["a;b", None],
+    "null;7": ["null", 7],
+}
+"""Lines with semicolons, and their values if NULL are the words for null."""
+
+
+@pytest.mark.parametrize("line", NULL_ROWS)
+def test_word_for_null_is_null(line: str) -> None:
+    """In any column. A string in quotes, or with spaces around it, stays; other types have neither."""
+    assert line_values.csv_reader(COLUMNS, ";", NULL)(line) == (NULL_ROWS[line], None, False)
+    assert line_values.csv_reader(COLUMNS, ";")("NULL;7") == (["NULL", 7], None, False)
+
+
+def test_layout_has_its_delimiter_and_its_words_for_null() -> None:
+    """As a task gets them; without the words it is what it was."""
+    for delimiter, null, layout in ((",", (), "csv"), (";", (), "csv;"), (",", NULL, None), ("\t", ("NA",), None)):
+        made = line_values.csv_layout(delimiter, null)
+        assert (line_values.csv_delimiter(made), line_values.csv_null(made)) == (delimiter, null)
+        assert layout in (made, None)
+
+
 @pytest.mark.parametrize("opened", ["[", '{"a":'])
 def test_the_depth_of_a_line_decides_and_not_the_caller(opened: str) -> None:
     """1,000 levels are read wherever the call comes from; as a string they are what they were."""
