@@ -221,7 +221,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         _switch("--invalid", "Invalid records."),
         _switch("--expired", "Records from before the dedup horizon."),
         Option("--batch", "Only of this receive batch.", int, least=0),
-        Option("--reason", "Only with this text in their reason."),
+        Option("--reason", "Only with this text in their reason.", metavar="TEXT"),
         YES,
         MASTER,
         FILES,
@@ -235,7 +235,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
             metavar="CONDITION",
             needed=True,
         ),
-        Option("--by", "Who asked for it, for the receipt; by default the user of this shell."),
+        Option("--by", "Who asked for it, for the receipt; by default the user of this shell.", metavar="NAME"),
         Option(
             "--leave",
             "Leave out an output whose target is gone for good, and name it in the receipt; several as 'a,b'.",

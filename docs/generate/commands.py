@@ -11,6 +11,7 @@ HEAD = """# Command line
 
 `onlyonce COMMAND --help` says the same at the shell. [What you want, and the command for it](commands.md) begins at the task.
 Commands that read or change something take `--json`; standard output then has only JSON.
+Without it, the first line on standard error names the database of the commit log that a command asks: host, port and name.
 """
 
 

@@ -216,13 +216,14 @@ OTHER_OPTIONS: dict[str, tuple[str, ...]] = {
         "sep separator": ("delimiter",),
         "charset": ("encoding",),
         "nullvalue nullvalues navalues nullstring nullword": ("null",),
-        "folder directory path": ("inbox", "path", "table"),
+        "folder directory dir location path tablepath": ("inbox", "path", "table"),
         "tablename dbtable": ("table",),
-        "url uri": ("registry", "connection", "servers"),
+        "url uri": ("registry", "connection", "servers", "path"),
         "servers brokers bootstrapservers": ("servers", "connection"),
-        "subscribe topics": ("topic",),
+        "subscribe subscribepattern topics topicpattern": ("topic",),
         "groupid": ("consumer_group",),
-        "startingoffsets": ("start",),
+        "startingoffsets startingtimestamp startingversion": ("start",),
+        "readchangefeed readchangedata": ("changes",),
         "maxfilespertrigger": ("max_files_a_batch",),
         "maxoffsetspertrigger": ("max_offsets_a_batch",),
         "mode outputmode writemode savemode": ("write", "panes"),
@@ -243,8 +244,11 @@ NO_OPTIONS["partitionby"] = "leave it out: rows of windows are partitioned by th
 NO_OPTIONS["checkpointlocation"] = NO_OPTIONS["checkpoint"]
 """The options of other libraries that none of ours means, with the hint."""
 EXPLAINED = {
-    "connection": " It names the environment variable that holds the address, such as connection='SHOP_ADDRESS'"
+    "connection": " It names the environment variable that holds the address, such as connection='SHOP_ADDRESS'",
+    "topic": " It names one topic: a pipeline reads several by sources={'web': Kafka(topic='web', …), 'shop': …}, and "
+    "writes to several by as many outputs",
 }
+"""The end of the hint that names an option."""
 OPTIONS: dict[str, list[str]] = {}
 """The options of each class of declarations, by its name."""
 LEAVES: set[str] = set()
@@ -339,7 +343,9 @@ def _meant(made: type, option: str, value: Any, names: tuple[str, ...]) -> str:
         return f"for example {option}={EXAMPLES[option]}"
     if value is None and option in MEANS:
         return f"give {MEANS[option]}"
-    return f"give {option} as {_listed(names)}" + (", or leave it out" if hasattr(made, option) else "")
+    leave = ", or leave it out" if hasattr(made, option) else ""
+    several = isinstance(value, list | tuple) and option in EXPLAINED
+    return f"give {option} as {_listed(names)}{leave}" + (f".{EXPLAINED[option]}" if several else "")
 
 
 def call_of(made: type) -> str:

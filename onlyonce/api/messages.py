@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import ClassVar, Literal
 
 from onlyonce.api import ddl
-from onlyonce.api.declaration import NONE, Several, check_one_of, declaration
+from onlyonce.api.declaration import EXPLAINED, NONE, Several, check_one_of, declaration
 from onlyonce.api.declared_source import DeclaredSource
 from onlyonce.core import records
 from onlyonce.core.errors import Refused
@@ -278,7 +278,7 @@ class Kafka(DeclaredSource):
         if not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", self.topic):
             raise Refused(
                 f"Kafka: topic {self.topic!r} is not a name of a topic",
-                hint="one topic: letters, digits, '.', '_' and '-'",
+                hint="one topic: letters, digits, '.', '_' and '-'." + EXPLAINED["topic"],
             )
         if not self.servers.strip():
             raise Refused("Kafka: servers is empty", hint="'host:port,host:port' of the brokers to ask first")

@@ -346,7 +346,7 @@ class Delta(DeclaredSink):
             raise Refused(
                 f"Delta: table {self.table!r} is not the name of a table in a catalog",
                 data="nothing was read or written",
-                hint="'schema.table' or 'catalog.schema.table', next to path, which is its folder",
+                hint=f"'schema.table' or 'catalog.schema.table'; a folder is named by path={self.table!r}",
             )
         _check_write("Delta", self.write, self.keys, ("append", "upsert", "history"))
         check_sink("Delta", self)

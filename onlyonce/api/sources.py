@@ -267,7 +267,7 @@ class DeltaSource(DeclaredSource):
         if self.table is not None and not TABLE_NAME.fullmatch(self.table):
             raise Refused(
                 f"DeltaSource: table {self.table!r} is not the name of a table in a catalog",
-                hint="'schema.table' or 'catalog.schema.table'; path=… is for a folder",
+                hint=f"'schema.table' or 'catalog.schema.table'; a folder is named by path={self.table!r}",
             )
         if self.path is not None and is_url(self.path):
             location(self.path, "DeltaSource: path")

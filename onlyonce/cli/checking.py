@@ -5,7 +5,8 @@ The first are check, replay, conform and crashtest; the others plan and reproces
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -30,7 +31,8 @@ from onlyonce.cli.shell import (
     there,
 )
 from onlyonce.cli.work import quiet, watched, with_modules
-from onlyonce.core.errors import OnlyonceError, Refused
+from onlyonce.core.database_url import address
+from onlyonce.core.errors import DatabaseAway, OnlyonceError, Refused
 from onlyonce.core.runs import Report, refusal
 from onlyonce.core.unrepeatable import staged_rows
 
@@ -81,11 +83,7 @@ def check(
     tables = {"checked": rows} | staged_rows(staged, onlyonce_check.places_of_staged(chosen, staged))
     warnings = [
         *([f"the log was not asked, so what runs have done was not compared: {log.why}"] if log.why else []),
-        *(
-            f"{error.what}. So nothing was compared there: {error.hint}"
-            for one in chosen
-            for error in found[one.name].away.values()
-        ),
+        *_silent({f"{one.name}/{name}": error for one in chosen for name, error in found[one.name].away.items()}, log),
     ]
     unsent = {one.name: check_warnings.undeliverable(one) for one in chosen}
     warnings += [
@@ -123,6 +121,27 @@ def check(
     and_stored = f"; the rows of {stored} are stored before they are written (below)" if stored else ""
     title = f"what is declared is right, but {but[0]}" if but else f"{ALL_RIGHT}{and_stored}"
     give(Report(title, "check", facts, tables, warnings), as_json)
+
+
+def _silent(away: Mapping[str, DatabaseAway], log: Log) -> Iterator[str]:
+    """Yield a warning for each database that does not answer, with all its outputs. That of the log has one already."""
+    of_database: dict[str, list[str]] = {}
+    for name, error in away.items():
+        of_database.setdefault(_place_of_silent(error.what), []).append(name)
+    if log.why:
+        of_database.pop(address(settings.database_url()), None)
+    for first, *others in of_database.values():
+        nor = f", nor for {', '.join(others)}" if others else ""
+        yield f"{away[first].what}. So nothing was compared there{nor}: {away[first].hint}"
+
+
+def _place_of_silent(what: str) -> str:
+    """Return the address that the error of a database that did not answer names; the whole error if it names none."""
+    found = SILENT.search(what)
+    return found[1] if found else what
+
+
+SILENT = re.compile(r"database at (\S+) did not answer")
 
 
 ALL_RIGHT = "all that can be known before a run is right"
@@ -267,7 +286,10 @@ def _refuse_wrong(found: Iterable[Checked], *, away: bool) -> None:
 def replay(
     pipeline: InstanceName,
     batch: Annotated[
-        int, typer.Argument(min=0, help="The number of a committed batch of receive, as shown by `onlyonce batches`.")
+        int,
+        typer.Argument(
+            metavar="BATCH", min=0, help="The number of a committed batch of receive, as shown by `onlyonce batches`."
+        ),
     ],
     output: Annotated[str | None, typer.Option(help="Only this output; by default all.")] = None,
     limit: Limit = 20,
@@ -383,17 +405,22 @@ def crashtest(
         ),
     ] = None,
     sample: Annotated[
-        int | None, typer.Option(min=1, help="Run only this number of the kills, chosen at random.")
+        int | None, typer.Option(metavar="NUMBER", min=1, help="Run only this number of the kills, chosen at random.")
     ] = None,
     seed: Annotated[
-        int, typer.Option(help="Seed of the random choice: which pass of each point, and which sample.")
+        int,
+        typer.Option(metavar="NUMBER", help="Seed of the random choice: which pass of each point, and which sample."),
     ] = 1,
     chain: Annotated[
         int,
-        typer.Option(min=1, help="How many kills one copy of the input goes through before the results are compared."),
+        typer.Option(
+            metavar="NUMBER",
+            min=1,
+            help="How many kills one copy of the input goes through before the results are compared.",
+        ),
     ] = 6,
     every: Annotated[bool, typer.Option("--all", help="Continue after the first difference.")] = False,
-    max_files: Annotated[int | None, typer.Option(min=1, help="Most files in one batch.")] = None,
+    max_files: Annotated[int | None, typer.Option(metavar="NUMBER", min=1, help="Most files in one batch.")] = None,
     leave_out: Annotated[
         list[str] | None, typer.Option(metavar="OUTPUT.COLUMN", help="Don't compare this column; may be repeated.")
     ] = None,

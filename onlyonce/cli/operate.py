@@ -26,7 +26,6 @@ from onlyonce.cli.shell import (
     PipelineFiles,
     PipelineName,
     asking,
-    database_of_log,
     declared,
     give,
     note,
@@ -89,7 +88,9 @@ def resume(pipeline: PipelineName, pipelines: PipelineFiles = None) -> None:
 
 def stop(
     pipeline: PipelineName,
-    patience: Annotated[float, typer.Option(min=0, help="Minutes to wait until the current run ends.")] = 60.0,
+    patience: Annotated[
+        float, typer.Option(metavar="MINUTES", min=0, help="Minutes to wait until the current run ends.")
+    ] = 60.0,
     shell: Annotated[
         bool, typer.Option("--shell", help="Don't use Airflow: wait only for runs that were started at a shell.")
     ] = False,
@@ -205,7 +206,9 @@ def metrics(
     push: Annotated[
         bool, typer.Option("--push", help="Send the metrics by OTLP to OTEL_EXPORTER_OTLP_ENDPOINT.")
     ] = False,
-    every: Annotated[float, typer.Option(min=1, help="With --push: seconds between two transmissions.")] = 60.0,
+    every: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1, help="With --push: seconds between two transmissions.")
+    ] = 60.0,
     as_json: Json = False,
 ) -> None:
     """Show the figures of the views as metrics once, or serve or send them by OpenTelemetry until Ctrl-C."""
@@ -343,7 +346,6 @@ def status(pipeline: OnlyPipeline = None, pipelines: OnlyOfFiles = None, as_json
     rows = only_declared(_unread().of_pipelines(runs, taken_in, *_asked(pipeline, "status")), pipelines)
     rows = _only(rows, pipeline)
     if not as_json:
-        note(f"the commit log in {database_of_log()}")
         rows, unknown = _unread().status_for_people(rows)
         for line in unknown:
             note(line)
@@ -428,7 +430,7 @@ def trace(
     record: Annotated[
         list[str],
         typer.Argument(
-            metavar="RECORD_ID...",
+            metavar="RECORD_ID",
             help='The values of its id columns in order, or JSON, or 32 hexadecimal digits. "--" before a minus.',
         ),
     ],

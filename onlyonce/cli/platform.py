@@ -216,14 +216,20 @@ def demo(
 
 def feed(
     pipeline: PipelineName,
-    duplicates: Annotated[float, typer.Option(help="Re-deliveries for each record.")] = 0.05,
-    seed: Annotated[int, typer.Option(help="Seed of the random choice of re-deliveries (and of invented events).")] = 1,
-    files: Annotated[int | None, typer.Option(help="Number of files; by default as many as the data set has.")] = None,
-    records: Annotated[int | None, typer.Option(help="Most records to send; by default all.")] = None,
+    duplicates: Annotated[float, typer.Option(metavar="NUMBER", help="Re-deliveries for each record.")] = 0.05,
+    seed: Annotated[
+        int, typer.Option(metavar="NUMBER", help="Seed of the random choice of re-deliveries (and of invented events).")
+    ] = 1,
+    files: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="Number of files; by default as many as the data set has.")
+    ] = None,
+    records: Annotated[int | None, typer.Option(metavar="NUMBER", help="Most records to send; by default all.")] = None,
     rate: Annotated[
         float | None,
         typer.Option(
-            min=0.001, help="Records per second, for all inputs except whole files; by default as fast as possible."
+            metavar="NUMBER",
+            min=0.001,
+            help="Records per second, for all inputs except whole files; by default as fast as possible.",
         ),
     ] = None,
     pipelines: PipelineFiles = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import os
 import re
 import select
@@ -10,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import wraps
 from inspect import Parameter, Signature
 from pathlib import Path
 from types import SimpleNamespace
@@ -97,7 +99,7 @@ OnlyOfFiles = Annotated[
         callback=_named_files,
     ),
 ]
-Limit = Annotated[int, typer.Option("--limit", min=1, help="How many rows at most.")]
+Limit = Annotated[int, typer.Option("--limit", metavar="NUMBER", min=1, help="How many rows at most.")]
 
 
 UNREADABLE: Any = typer.BadParameter.__bases__[0]
@@ -124,20 +126,22 @@ PROGRAM = "onlyonce"
 """The name of the program, as opposed to a process that calls its commands."""
 ANY_FORMAT = ("down", "stop")
 """The commands that end a platform of another format."""
+NO_LOG = ("init", "up", "down", "demo", "feed", "settings", "crashtest", "conform")
+"""The commands that ask no commit log, or only the one that they start: in the home, or for a test."""
 
 
 class PlatformGroup(TyperGroup):
     """The group of all commands; turns an error of the platform into its three lines and its exit code."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the group's own options, with nothing in help next to those that take no value."""
-        return _plain_flags(super().get_params(ctx))
+        """Return the group's own options, with placeholders that a person reads."""
+        return _readable(super().get_params(ctx))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command, with nothing in help next to its options that take no value."""
+        """Return a command, with placeholders in its help that a person reads."""
         found = super().get_command(ctx, cmd_name)
         if found:
-            _plain_flags(found.get_params(ctx))
+            _readable(found.get_params(ctx))
         return found
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
@@ -192,13 +196,43 @@ class PlatformGroup(TyperGroup):
             raise _ended(ctx, ended_with(raised)) from raised
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command, and refuse it if the home or the database has another format."""
+        """Find the command, and refuse it if the home or the database has another format.
+
+        Before it does anything, it names the database of the commit log on standard error, unless JSON is asked for.
+        """
         found = super().resolve_command(ctx, args)
         for unknown_setting, meant in () if ctx.resilient_parsing else configuration.misspelt():
             note(f"! {unknown_setting} is not a setting: did you mean {meant}?")
         if not (ctx.resilient_parsing or found[0] in ANY_FORMAT or {"-h", "--help"} & {*args}):
             refuse_other_format()
-        return found
+        name, command, left = found
+        if command and name not in NO_LOG and not ctx.meta.get(AS_JSON):
+            command = copy.copy(command)
+            command.callback = _after_its_head(command.callback)
+        return name, command, left
+
+
+def _after_its_head(work: Any) -> Callable[..., Any]:
+    @wraps(work)
+    def whole(*given: Any, **options: Any) -> Any:
+        # In JSON, a program reads what is on standard error.
+        if settings.log_format() != "json" and (databases := databases_of_log()):
+            note(f"the commit log in {databases}")
+        return work(*given, **options)
+
+    return whole
+
+
+def databases_of_log() -> str:
+    """Return host, port and name of the log's database, without its login; empty if no platform is known.
+
+    If commands that only read have another database, it follows.
+    """
+    found = []
+    for url in (settings.database_url, settings.reading_url):
+        with suppress(FileNotFoundError, OnlyonceError, ValueError):  # the command itself refuses what it needs
+            found.append(address(url()))
+    return ", read in ".join(dict.fromkeys(found))
 
 
 def unreadable(ctx: Any, error: Any) -> Refused:
@@ -223,11 +257,22 @@ def _ended(ctx: Any, error: OnlyonceError) -> typer.Exit:
     return typer.Exit(error.exit_code)
 
 
-def _plain_flags(options: list[Any]) -> list[Any]:
-    for option in options:
-        if getattr(option, "is_flag", False):
-            option.metavar = ""
-    return options
+def _readable(parameters: list[Any]) -> list[Any]:
+    """Change what help shows for a value, by default `{PIPELINE}`, `[[PIPELINE]]`, `<str>`: PIPELINE, [PIPELINE], none.
+
+    An option that takes no value has nothing next to it.
+    """
+    for one in parameters:
+        if getattr(one, "is_flag", False):
+            one.metavar = ""
+        elif one.param_type_name == "argument":
+            bare = (one.metavar or one.name.upper()).strip("[].")
+            shown = (bare if one.required else f"[{bare}]") + "..." * (one.nargs != 1)
+            one.get_usage_pieces = lambda _, shown=shown: [shown]
+            one.display_type_rich = lambda **_: None  # the type of its values, as Python writes it
+        elif one.metavar is None:
+            one.metavar = one.name.upper()
+    return parameters
 
 
 def _nobody_reads() -> bool:
@@ -297,7 +342,8 @@ def _parameter(option: asked.Option) -> Parameter:
         return Parameter(option.dest, Parameter.KEYWORD_ONLY, default=None, annotation=PipelineFiles)
     kind: Any = option.kind
     kind = kind if option.needed or option.default is not None else kind | None
-    known: dict[str, Any] = {"metavar": option.metavar, "help": option.help, "min": option.least}
+    metavar = option.metavar or ("NUMBER" if option.kind in (int, float) else None)
+    known: dict[str, Any] = {"metavar": metavar, "help": option.help, "min": option.least}
     if option.positional:
         declared_by: Any = typer.Argument(**known, autocompletion=_named)
     else:
@@ -372,11 +418,6 @@ def read(work: Callable[[Views], Answer], by: Callable[[], str] = settings.readi
             return work(views)
     except DBAPIError as error:
         raise _refused_by_database(error, url) from error
-
-
-def database_of_log() -> str:
-    """Return host, port and name of the database that commands read, without its login."""
-    return address(there(settings.reading_url))
 
 
 def there(url: Callable[[], str]) -> str:

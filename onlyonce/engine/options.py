@@ -193,6 +193,38 @@ def refuse_without_client(at: Location, folder: Path, named: Iterable[str]) -> N
     )
 
 
+KAFKA = "spark-sql-kafka-0-10"
+"""Spark's package for Kafka: the beginning of its file's name."""
+_SETTINGS_OF_JARS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
+
+
+def refuse_without_kafka(at: str, theirs: Mapping[str, str]) -> None:
+    """Raise Refused if a session started here would read no topic: no jar of Spark's package for Kafka comes to it.
+
+    `at`: the place of the declaration that reads one, as 'file:line: '. `theirs`: the team's own settings.
+    """
+    named = ",".join(theirs.get(key, "") for key in _SETTINGS_OF_JARS)
+    folder, by_them = jar_folder(), "delta-spark" in named
+    if KAFKA in named or not (has_delta(folder) or by_them):  # without a jar of Delta Spark fetches both, or is refused
+        return
+    spark = find_spec("pyspark")
+    folders = [folder, *([Path(spark.origin).parent / "jars"] if spark and spark.origin else [])]
+    folders += [Path(one).parent for one in re.split("[,:]", named) if one.endswith(("*", "*.jar"))]
+    if not any(jar for one in folders for jar in one.glob(f"{KAFKA}_*.jar")):
+        raise without_kafka(at)
+
+
+def without_kafka(at: str) -> Refused:
+    """Return the refusal of a session without Spark's package for Kafka. `at`: as in `refuse_without_kafka`."""
+    package, folder = f"org.apache.spark:{KAFKA}_{SCALA}:{metadata.version('pyspark')}", jar_folder()
+    return Refused(
+        f"{at}Spark lacks its package for Kafka, {KAFKA}",
+        data="nothing was read or written",
+        hint=f"add {package} to spark.jars.packages in spark-defaults.conf, and Spark fetches it with the jars that it "
+        "needs" + (f"; or put these jars into {folder}, next to that of Delta" if has_delta(folder) else ""),
+    )
+
+
 def _of_s3(folder: Path) -> Path:
     beside = folder.with_name(f"{folder.name}-s3")
     if not list(beside.glob("hadoop-aws-*.jar")):

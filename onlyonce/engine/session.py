@@ -22,6 +22,7 @@ from onlyonce.core import locations
 from onlyonce.core.executors import ClusterState, Watched, lost
 from onlyonce.core.locations import Location
 from onlyonce.engine import callers, temporary
+from onlyonce.engine import options as options_of_spark
 from onlyonce.engine.options import options, spark_defaults, with_retries
 
 SILENCED_LOGGERS = (
@@ -82,6 +83,14 @@ def _options(master: str) -> dict[str, str]:
         ours = temporary.added(master, ours, theirs)
         temporary.hold({**theirs, **ours})
     return ours
+
+
+def refuse_without_kafka(at: str) -> None:
+    """Raise Refused if a session that this process starts would lack Spark's package for Kafka. No-op under
+    spark-submit, which may bring jars in other ways: then the source refuses it.
+    """
+    if not _submitted() and SparkContext._active_spark_context is None:
+        options_of_spark.refuse_without_kafka(at, spark_defaults())
 
 
 def _submitted() -> bool:

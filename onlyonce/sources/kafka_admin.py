@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
+from py4j.java_gateway import JavaPackage
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,6 +23,7 @@ from onlyonce.api.messages import FROM_ENVIRONMENT, Kafka
 from onlyonce.core import records as core_records
 from onlyonce.core.batch import to_micros
 from onlyonce.core.errors import Refused, Retryable
+from onlyonce.engine.options import without_kafka
 from onlyonce.sources import record_id
 from onlyonce.sources.kafka_offsets import Range, Seen
 from onlyonce.sources.values.parse import BESIDE
@@ -166,8 +168,11 @@ def _admin(spark: SparkSession, source: Kafka, answer_ms: str = ANSWER_MS) -> It
     ).items():
         properties.setProperty(name, value)
     admin = None
+    client = jvm.org.apache.kafka.clients.admin.AdminClient
+    if isinstance(client, JavaPackage):  # Java has no such class
+        raise without_kafka(declared_at(source))
     try:
-        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
+        admin = client.create(properties)
         yield _Asking(jvm, gateway, source, admin)
     except Py4JJavaError as error:
         raise _told(source, error) from error

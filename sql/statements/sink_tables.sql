@@ -1,3 +1,12 @@
+-- lacking_grants --
+-- What the role lacks to make a table in a schema, and the schema if there is none: CREATE SCHEMA IF NOT EXISTS asks for
+-- the privilege of the database, and CREATE TABLE IF NOT EXISTS for that of the schema, whether they are there or not.
+SELECT format('CREATE ON DATABASE %I', current_database()) AS missing, format('%I', current_user) AS role
+WHERE NOT has_database_privilege(current_database(), 'CREATE')
+UNION ALL
+SELECT format('USAGE, CREATE ON SCHEMA %I', nspname), format('%I', current_user) FROM pg_namespace
+WHERE nspname = :schema AND NOT (has_schema_privilege(oid, 'USAGE') AND has_schema_privilege(oid, 'CREATE'))
+
 -- kind --
 -- What a table is: r an ordinary table, p a partitioned one, v a view, m a materialized view, f a foreign table. No row if there is none.
 SELECT relkind::text AS kind FROM pg_class WHERE oid = to_regclass(:table)

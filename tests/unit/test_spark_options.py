@@ -46,6 +46,36 @@ def test_without_a_folder_the_jars_come_by_the_coordinates_of_the_installed_pack
         spark_options.options("local[2]")
 
 
+KAFKA_JAR = "spark-sql-kafka-0-10_2.13-4.2.0.jar"
+BRINGS_KAFKA = {
+    "a package": {"spark.jars.packages": "a:b:1,org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"},
+    "a jar": {"spark.jars": f"/theirs/{KAFKA_JAR}"},
+    "a folder on the class path": {"spark.driver.extraClassPath": "/x/a.jar:JARS/theirs/*"},
+    "jars by a pattern": {"spark.jars": "JARS/theirs/*.jar"},
+}
+
+
+@pytest.mark.parametrize("theirs", BRINGS_KAFKA.values(), ids=BRINGS_KAFKA)
+def test_package_for_kafka_may_come_by_a_setting_of_the_team(jars: Path, theirs: dict[str, str]) -> None:
+    (jars / "theirs").mkdir()
+    (jars / "theirs" / KAFKA_JAR).touch()
+
+    spark_options.refuse_without_kafka("", {key: value.replace("JARS", str(jars)) for key, value in theirs.items()})
+
+
+def test_session_without_the_package_for_kafka_is_refused(jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its coordinates. If Spark fetches the jars itself it fetches that of Kafka too."""
+    for theirs in ({}, {"spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0"}):
+        with pytest.raises(Refused, match=r"^p.py:3: Spark lacks its package for Kafka") as refused:
+            spark_options.refuse_without_kafka("p.py:3: ", theirs)
+        assert f"add org.apache.spark:spark-sql-kafka-0-10_2.13:{version('pyspark')} to" in refused.value.hint
+        assert f"or put these jars into {jars}," in refused.value.hint
+    (jars / KAFKA_JAR).touch()
+    spark_options.refuse_without_kafka("", {})
+    monkeypatch.setenv("ONLYONCE_JARS", str(jars / "none"))
+    spark_options.refuse_without_kafka("", {})
+
+
 @pytest.mark.parametrize(
     ("folder", "what"), [(".", ", which has no jar of Delta"), ("none", ", and there is no such folder")]
 )

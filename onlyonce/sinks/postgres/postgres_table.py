@@ -130,11 +130,23 @@ class SinkTable:
         }
 
     def check(self, schema: StructType) -> None:
-        """Raise Refused if the output can't be written to the present table. Change nothing."""
-        run(
-            self._database,
-            lambda connection: self._check_table(connection, self.name, self.wanted(schema), self._sink.row_id),
-        )
+        """Raise Refused if the output can't be written to the present table, or no table be made. Change nothing."""
+
+        def look(connection: Connection) -> None:
+            self._check_grants(connection)
+            self._check_table(connection, self.name, self.wanted(schema), self._sink.row_id)
+
+        run(self._database, look)
+
+    def _check_grants(self, connection: Connection) -> None:
+        if lacking := ask(connection, "sink_tables", "lacking_grants", schema=self.schema):
+            missing = " and ".join(one.missing for one in lacking)
+            grants = "; ".join(f"GRANT {one.missing} TO {one.role}" for one in lacking)
+            self._refuse(
+                f"the role {lacking[0].role} has no privilege {missing}, which each run needs to make "
+                f"{self.schema}.{self.name} or to find it there",
+                f"let the owner run {grants}. Then run the same command again",
+            )
 
     def _check_table(self, connection: Connection, table: str, columns: Iterable[str], keys: tuple[str, ...]) -> None:
         if system := sorted(SYSTEM.intersection(columns)):

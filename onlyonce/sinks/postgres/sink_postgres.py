@@ -345,8 +345,8 @@ def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types
     try:
         url = units.url_of(output.sink.connection, kind=output.sink.database_kind)
         table = SinkTable(Database(url), output, output.sink, "")
+        table.check(schema)  # first: without the schema's privilege PostgreSQL does not say what is there
         there = table.there()
-        table.check(schema)
     except FileNotFoundError:
         return None  # the platform was never started, so it has no table
     wanted = table.wanted(schema)

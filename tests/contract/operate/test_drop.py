@@ -379,7 +379,7 @@ def test_check_says_which_table_is_anothers(lived: Shop, monkeypatch: pytest.Mon
     result = CliRunner().invoke(app, ["check", "shop", "--pipelines", SHOP])
 
     assert result.exit_code == 64
-    [what, _, hint] = result.stderr.splitlines()
+    [_, what, _, hint] = result.stderr.splitlines()
     assert re.fullmatch(r".*/shop\.py:\d+: output total: results\.total belongs to mill/sums", what)
     assert "if you no longer need mill/sums: " in hint
     assert "`onlyonce drop mill --output sums --tables`, which deletes that table and its rows" in hint

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
+import psycopg2
 import pytest
 from pyspark.sql.types import StructType
 from sqlalchemy import Connection
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ProgrammingError
 
 from onlyonce.api.pipeline import Output, Postgres
 from onlyonce.commitlog.dropping import Drops
 from onlyonce.core.errors import Refused
 from onlyonce.core.ownership import Place
 from onlyonce.core.windows import Fixed
-from onlyonce.database.connect import Database, transaction
+from onlyonce.database.connect import Database, forget_connections, transaction
+from onlyonce.database.migrate import migrate_authority
 from onlyonce.sinks.postgres.postgres_table import SinkTable
 from tests.contract.conftest import Log
+from tests.support.shared_server import SharedServer
 from tests.support.steps import Stage, Steps
 
 
@@ -135,3 +142,57 @@ def test_a_teams_table_of_a_derived_name_is_neither_written_nor_dropped(log: Log
     prepared(log, "sums", "correct")
     with pytest.raises(Refused, match="that the platform keeps for another output's table"):
         prepared(log, "sums_by_window", "skip")
+
+
+@pytest.fixture
+def clerk(server: SharedServer) -> Iterator[Database]:
+    """A database of a team, by a role that it grants nothing to."""
+    role, name = f"clerk_{uuid4().hex[:12]}", server.new_database()
+    url = make_url(server.url("writer", name)).set(username=role, password="secret")
+    with as_admin(server.url("admin", name)) as admin:
+        admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'secret'; GRANT CONNECT ON DATABASE {name} TO {role}")
+        yield Database(url.render_as_string(hide_password=False))
+        forget_connections()
+        admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+    server.drop(name)
+
+
+@contextmanager
+def as_admin(url: str) -> Iterator[Any]:
+    with closing(psycopg2.connect(url.replace("+psycopg2", ""))) as session:
+        session.autocommit = True
+        yield session.cursor()
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["no schema", "a schema with the table"])
+def test_check_names_the_grants_that_an_account_lacks(server: SharedServer, clerk: Database, there: bool) -> None:
+    """After these grants, and not after fewer, a run makes the table or finds it."""
+    sink = Postgres(table="results.shops")
+    table = SinkTable(clerk, Output(name="shops", transform="a:b", sink=sink), sink, "")
+    rows = StructType().add("shop", "string")
+    place = make_url(clerk.url)
+    wanted = [
+        f"GRANT CREATE ON DATABASE {place.database} TO {place.username}",
+        f"GRANT USAGE, CREATE ON SCHEMA results TO {place.username}",
+    ]
+
+    with as_admin(server.url("admin", place.database)) as admin:
+        if there:
+            admin.execute(
+                f"CREATE SCHEMA results; CREATE TABLE results.shops (shop text); GRANT ALL ON results.shops TO {place.username}"
+            )
+        with pytest.raises(Refused, match=rf"the role {place.username} has no privilege CREATE ON DATABASE") as refused:
+            table.check(rows)
+        grants = refused.value.hint.removeprefix("let the owner run ").partition(". Then")[0].split("; ")
+        assert grants == wanted[: 1 + there]
+        for grant in grants:
+            with pytest.raises((psycopg2.errors.InsufficientPrivilege, ProgrammingError), match="permission denied"):
+                as_a_run(table, clerk, rows)
+            admin.execute(grant)
+    table.check(rows)
+    as_a_run(table, clerk, rows)
+
+
+def as_a_run(table: SinkTable, database: Database, rows: StructType) -> None:
+    migrate_authority(database.url)
+    table.prepare(rows)

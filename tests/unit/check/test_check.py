@@ -430,6 +430,31 @@ def test_missing_client_of_a_schema_registry_is_refused_before_spark(
         assert (refused.value.hint == "pip install 'onlyonce-pipelines[registry]'") == lacks
 
 
+def test_topic_is_refused_at_its_line_before_spark_if_spark_lacks_its_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By `check`, whatever the sink is: a run found it when it asked for the topic, as an error of Python's."""
+    jars, file = tmp_path / "jars", tmp_path / "mine.py"
+    jars.mkdir()
+    (jars / "delta-spark_4.2_2.13-4.4.0.jar").touch()
+    file.write_text(
+        "from onlyonce import FileSink, Kafka, Output, Pipeline\n\nPIPELINES = [Pipeline(\n"
+        "    name='mine', schema='id string, at timestamp', record_id='id', event_time='at',\n"
+        "    source=Kafka(topic='t', servers='h:9092'),\n"
+        "    outputs=Output(name='all', transform='m:f', sink=FileSink()),\n)]\n"
+    )
+    command = [sys.executable, "-c", "from onlyonce.cli import app; app()", "check", "--pipelines", str(file)]
+    monkeypatch.setenv("ONLYONCE_JARS", str(jars))
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path / "home"))
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    what, data, hint = done.stderr.splitlines()[-3:]
+    assert (done.returncode, data) == (64, "  data: nothing was read or written")
+    assert what == f"{file}:5: pipeline mine: Spark lacks its package for Kafka, spark-sql-kafka-0-10"
+    assert "org.apache.spark:spark-sql-kafka-0-10_2.13:" in hint
+
+
 def test_lookup_without_its_variable_is_found_without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MINE_DATABASE", raising=False)
     shops = Lookup(name="shops", keys="shop", table=Postgres(table="public.shops", connection="MINE_DATABASE"))

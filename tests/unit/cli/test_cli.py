@@ -19,10 +19,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from onlyonce import asked, console, failed_runs, settings
+from onlyonce import asked, check, console, failed_runs, settings
 from onlyonce.asked import parse
 from onlyonce.check import Checked
 from onlyonce.cli import app, checking, operate, shell, work
@@ -54,7 +55,6 @@ def no_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def answers(monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]]) -> None:
     for module in (operate, work, shell):
         monkeypatch.setattr(module, "read", lambda *_: rows, raising=False)
-    monkeypatch.setattr(operate, "database_of_log", lambda: "here:5432/onlyonce")
 
 
 @pytest.mark.parametrize(
@@ -636,6 +636,74 @@ def test_gc_is_the_entry_point_and_shows_its_report(monkeypatch: pytest.MonkeyPa
     assert (result.exit_code, shown["facts"], shown["warnings"]) == (0, {"asked": argv}, ["2 are left"])
 
 
+COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+SAMPLES = {
+    "pipeline": "flights", "name": "flights", "batch": "0", "record": "AA", "target": "flights/receive",
+    "statement": "select 1", "--where": "carrier = 'AA'", "--input": ".",
+}  # fmt: skip
+"""A value of each argument and option that a command needs, by its name."""
+CHOICES = {"reprocess": ["--invalid"], "backfill": ["--late-only"], "check": ["--pipelines", "none.py"]}
+"""The options of commands that take one of several, and a file without pipelines, since a check starts Spark."""
+
+
+def least(command: str) -> list[str]:
+    """Return a command with as little as it needs."""
+    words = [command, *CHOICES.get(command, ())]
+    for one in COMMANDS[command].params:
+        if one.param_type_name == "argument" and (one.required or command == "sql"):
+            words.append(SAMPLES[one.name])
+        elif one.required:
+            words += [one.opts[0], SAMPLES[one.opts[0]]]
+    return words
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in shell.NO_LOG])
+def test_each_command_that_asks_the_log_names_its_database_first(
+    command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Host, port and database, on standard error and without the login; nothing with --json, and nothing in a pipe.
+
+    Here nothing listens there, so each command then ends by itself.
+    """
+    (tmp_path / "none.py").write_text("PIPELINES = []\n")
+    if command == "check":
+        monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://writer:s3cret@127.0.0.1:1/log")
+    monkeypatch.setenv("ONLYONCE_READER_URL", "postgresql://reader:s3cret@127.0.0.1:1/log")
+    monkeypatch.setenv("ONLYONCE_DATABASE_PATIENCE", "0")
+
+    done = runner.invoke(app, least(command))
+
+    assert done.stderr.splitlines()[0] == "the commit log in 127.0.0.1:1/log"
+    assert "s3cret" not in done.stderr
+    assert "the commit log in" not in done.stdout
+    if any("--json" in one.opts for one in COMMANDS[command].params):
+        assert "the commit log in" not in runner.invoke(app, [*least(command), "--json"]).stderr
+
+
+def test_a_reader_of_another_database_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://writer:s3cret@127.0.0.1:1/log")
+    monkeypatch.setenv("ONLYONCE_READER_URL", "postgresql://reader:s3cret@127.0.0.1:2/log")
+    monkeypatch.setenv("ONLYONCE_DATABASE_PATIENCE", "0")
+
+    head = runner.invoke(app, ["status"]).stderr.splitlines()[0]
+
+    assert head == "the commit log in 127.0.0.1:1/log, read in 127.0.0.1:2/log"
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)], ids=lambda words: " ".join(words) or "all")
+def test_help_shows_what_to_write_in_words(command: list[str]) -> None:
+    """No type of Python's, and each argument once: PIPELINE, or [PIPELINE] if it may be left out."""
+    shown = runner.invoke(app, [*command, "--help"]).stdout
+
+    assert re.findall(r"<\w[^>]*>|[{}]|\[\[|\b(?:INTEGER|FLOAT)\b|\w+ range\b", shown) == []
+    for name in command:
+        [usage] = [line.strip(" │") for line in shown.splitlines() if "Usage:" in line]
+        names = [word.strip("[].") for word in usage.partition(f" {name} ")[2].split() if word != "[OPTIONS]"]
+        arguments = [one for one in COMMANDS[name].params if one.param_type_name == "argument"]
+        assert names == [(one.metavar or one.name.upper()).strip("[].") for one in arguments]
+
+
 def test_help_names_every_command() -> None:
     shown = runner.invoke(app, ["--help"]).stdout
     names = [
@@ -886,7 +954,32 @@ def test_check_without_its_database_gives_its_results(monkeypatch: pytest.Monkey
     assert time.monotonic() - begun < checking.CHECK_SECONDS
     wrong["other"] = Refused("this is wrong")
     result = CliRunner().invoke(app, ["check", "shop", "--pipelines", "tests/support/shop.py"])
-    assert (result.exit_code, result.stderr.splitlines()[0]) == (64, "this is wrong")
+    assert (result.exit_code, result.stderr.splitlines()[1]) == (64, "this is wrong")
+
+
+def test_check_says_of_each_silent_database_once_that_it_did_not_answer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """That of the log, which an output has too, and another one of two outputs, in one warning with both."""
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://a:b@log.invalid/x")
+    monkeypatch.setenv("OTHER", "postgresql://a:b@other.invalid/y")
+    shapes = check.Shapes(dict.fromkeys("abc", StructType([StructField("id", StringType())])), {})
+    monkeypatch.setattr(check, "kept_shapes", lambda _: shapes)
+    sinks = {"a": "", "b": ", connection='OTHER'", "c": ", connection='OTHER'"}
+    outputs = [
+        f"Output(name={name!r}, transform='silent_f:f', sink=Postgres(table='r.{name}'{more})),"
+        for name, more in sinks.items()
+    ]
+    (tmp_path / "mine.py").write_text(MINE.partition("Output(")[0] + "\n".join(outputs) + "))]\n")
+    (tmp_path / "silent_f.py").write_text("def f(rows):\n    return rows\n")
+
+    result = runner.invoke(app, ["check", "--json", "--pipelines", str(tmp_path / "mine.py")])
+
+    assert result.exit_code == 0, result.stderr
+    warnings = "\n".join(json.loads(result.stdout)["warnings"])
+    assert [warnings.count(f"{host}.invalid:5432/") for host in ("log", "other")] == [1, 1]
+    assert "output b: the PostgreSQL database at other.invalid:5432/y did not answer" in warnings
+    assert "So nothing was compared there, nor for mine/c: is the host's name in OTHER right" in warnings
 
 
 def test_check_warns_of_changes_that_mix_results(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ import pytest
 import onlyonce
 from onlyonce import (
     Delta,
+    DeltaSource,
     Files,
     FileSink,
     Fixed,
@@ -157,6 +158,31 @@ def test_each_option_of_another_library_means_an_option_of_a_declaration() -> No
 
     assert {one for ours in declaration.OTHER_OPTIONS.values() for one in ours} <= known
     assert not set(declaration.NO_OPTIONS) & (known | set(declaration.OTHER_OPTIONS))
+
+
+OTHER_WORDS: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
+    "several topics": (Kafka, {"topics": ["a", "b"]}, "did you mean 'topic'? It names one topic: a pipeline reads several by sources={"),
+    "a pattern of topics": (Kafka, {"subscribePattern": "a.*"}, "a pipeline reads several by sources={"),
+    "a list in one option": (Kafka, {"topic": ["a", "b"]}, "give topic as a string. It names one topic: a pipeline reads several by sources={"),
+    "a list in one string": (Kafka, {"topic": "a,b", "servers": "b:9092"}, "a pipeline reads several by sources={"),
+    "a name that is a table's folder": (Delta, {"table": "orders"}, "a folder is named by path='orders'"),
+    "a name that is a source's folder": (DeltaSource, {"table": "orders"}, "a folder is named by path='orders'"),
+    "where a table is": (Delta, {"location": "orders"}, "did you mean 'path'?"),
+    "where a source is": (DeltaSource, {"uri": "s3://lake/orders"}, "did you mean 'path'?"),
+    "a version": (DeltaSource, {"path": "orders", "startingVersion": 3}, "did you mean 'start'?"),
+    "a feed": (DeltaSource, {"path": "orders", "readChangeFeed": True}, "did you mean 'changes'?"),
+}  # fmt: skip
+"""Options of Spark's readers and of Delta, and what the hint says to write."""
+
+
+@pytest.mark.parametrize("made, given, hint", OTHER_WORDS.values(), ids=OTHER_WORDS)
+def test_hint_says_what_to_write_for_an_option_of_spark(
+    made: Callable[..., Any], given: dict[str, Any], hint: str
+) -> None:
+    with pytest.raises(Refused) as refused:
+        made(**given)
+
+    assert hint in refused.value.hint
 
 
 @pytest.mark.parametrize("given, what, hint", MEANT.values(), ids=MEANT)

@@ -46,7 +46,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "a URL of no store": (lambda: over(path="file:///data/t"), "not s3://bucket/prefix", "the standard variables of the store"),
     "no table": (lambda: DeltaSource(), "one of path and table", "table='sales.orders'"),
     "both": (lambda: over(table="sales.orders"), "one of path and table", "path='shop/per_shop'"),
-    "a name that is a folder": (lambda: DeltaSource(table="/lake/sales.orders"), "not the name of a table", "path=… is for a folder"),
+    "a name that is a folder": (lambda: DeltaSource(table="/lake/sales.orders"), "not the name of a table", "a folder is named by path='/lake/sales.orders'"),
     "a name without a schema": (lambda: DeltaSource(table="orders"), "not the name of a table", "'schema.table'"),
     "nothing": (lambda: over(path=""), "not a table's folder", "below <home>/tables"),
     "a way up": (lambda: over(path="../sales"), "not a table's folder", "its whole path"),
