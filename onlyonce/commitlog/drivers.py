@@ -58,18 +58,26 @@ class DriverRuns(Transactions):
         return do(self.connection, "driver_runs", "remove", keep_days=keep_days)
 
 
+def is_retry(database: Database, dag_id: str | None, run_id: str, pipeline: str) -> bool:
+    """Return whether a new driver of a DAG's run continues the work of one that has not ended well.
+
+    Return False without a DAG. A run that was cleared after a driver had ended well begins its work again.
+    """
+    before = DriverRuns(database).look(dag_id, run_id, pipeline) if dag_id else None
+    return before is not None and before.exit_code != 0
+
+
 @contextmanager
 def noted_run(database: Database, dag_id: str | None, run_id: str, pipeline: str) -> Iterator[bool]:
     """Note the block in the log as a driver of a DAG's run: its begin and its end. Without a DAG do nothing.
 
-    Yield whether it continues the work of a driver of the same run that has not ended well. A run that was cleared
-    after a driver had ended well begins its work again.
+    Yield whether the driver is a retry (`is_retry`).
     """
     if dag_id is None:
         yield False
         return
     runs = DriverRuns(database)
-    before = runs.look(dag_id, run_id, pipeline)
+    retried = is_retry(database, dag_id, run_id, pipeline)
     attempt = runs.begin(dag_id, run_id, pipeline)
     passing("driver-after-begin")
 
@@ -79,7 +87,7 @@ def noted_run(database: Database, dag_id: str | None, run_id: str, pipeline: str
         passing("driver-after-end")
 
     try:
-        yield before is not None and before.exit_code != 0
+        yield retried
     except BaseException as error:
         with suppress(OnlyonceError):  # if the log is unreachable the driver has no end there; the error matters more
             end(error.exit_code if isinstance(error, OnlyonceError) else 1, first_line(error))

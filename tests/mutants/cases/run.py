@@ -478,6 +478,17 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "finished-bounded-run-again",
+        "the retry of a bounded run that has written everything reads all input again",
+        "onlyonce/run/stream.py",
+        Never(
+            "_instance",
+            "drivers.is_retry(database, asked.dag_id, asked.run_id, pipeline.name) and incarnations.wrote(asked.run_id, name)",
+        ),
+        tests=("tests/spark/run/test_spine.py::test_retry_of_a_finished_bounded_run_reads_nothing",),
+        spark=True,
+    ),
+    Mutant(
         "idle-run-unnoted",
         "a run without Spark notes no start, so that its pipeline looks as if it did not run",
         "onlyonce/run/stream.py",
