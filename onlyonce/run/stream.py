@@ -13,7 +13,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
@@ -256,10 +256,10 @@ def main(argv: list[str]) -> Report:
         renamed = Declarations(database).renamed(pipeline, declarations.load(asked.pipelines))
         for text in (*renamed, *check_warnings.without_delay(pipeline)):
             log.warning(text)
-    instance, finished = _instance(database, pipeline, asked)
-    Incarnations(database).add_instance(instance, pipeline.name)
-    passing("start-instance")
-    with drivers.noted_run(database, asked.dag_id, asked.run_id, pipeline.name):
+    with drivers.noted_run(database, asked.dag_id, asked.run_id, pipeline.name) as since:
+        instance, finished = _instance(database, pipeline, asked, since)
+        Incarnations(database).add_instance(instance, pipeline.name)
+        passing("start-instance")
         try:
             run = _run_long if asked.continuous else _drain
             ended = _Ended(()) if finished else run(pipeline, instance, database, asked)
@@ -588,11 +588,11 @@ def _refused(pipeline: Pipeline, wrong: Mapping[str, BaseException]) -> dict[str
     return {name: type(error)(error.what, data=data, hint=error.hint) for name, error in refused.items()}
 
 
-def _instance(database: Database, pipeline: Pipeline, asked: Namespace) -> tuple[str, bool]:
+def _instance(database: Database, pipeline: Pipeline, asked: Namespace, since: datetime | None) -> tuple[str, bool]:
     """Return the pipeline itself, or its bounded run; and whether an earlier driver of this run has finished it.
 
-    It is the last bounded run if that did not finish, or if this is a retry of a run that has finished it. Else it is
-    the next one.
+    It is the last bounded run if that did not finish, or if this run has finished it since a time. Else it is the next
+    one.
     """
     if not asked.bounded:
         return pipeline.name, False
@@ -603,7 +603,7 @@ def _instance(database: Database, pipeline: Pipeline, asked: Namespace) -> tuple
     name, done = last
     if not done:
         return name, False
-    if drivers.is_retry(database, asked.dag_id, asked.run_id, pipeline.name) and incarnations.wrote(asked.run_id, name):
+    if since is not None and incarnations.wrote(asked.run_id, name, since):
         return name, True
     return f"{pipeline.name}@{int(name.rsplit('@', 1)[1]) + 1}", False
 

@@ -55,10 +55,10 @@ WHERE p.pipeline = :pipeline AND p.instance <> p.pipeline
 GROUP BY p.instance, p.instance_no ORDER BY p.instance_no DESC LIMIT 1
 
 -- wrote --
--- Whether a run has begun or continued a batch of a pipeline or bounded run.
+-- Whether a run has committed a batch of a pipeline or bounded run since a time.
 SELECT EXISTS (
     SELECT FROM onlyonce_private.batches JOIN onlyonce_private.incarnations USING (incarnation)
-    WHERE instance = :instance AND run_id = :run_id) AS wrote
+    WHERE instance = :instance AND run_id = :run_id AND committed_at >= :since) AS wrote
 
 -- close_instance --
 -- Ends all incarnations of a bounded run.

@@ -265,15 +265,6 @@ MUTANTS = (
         tests=(TURNS + "test_the_log_is_as_far_as_the_least_source_and_a_replay_sees_what_its_batch_saw",),
     ),
     Mutant(
-        "cleared-run-as-a-retry",
-        "a run that was cleared after it had ended well is taken for a retry, and leaves out what it has done before",
-        "onlyonce/commitlog/drivers.py",
-        Replace("is_retry", "before is not None and before.exit_code != 0", "before is not None"),
-        tests=(
-            "tests/contract/commitlog/test_driver_runs.py::test_a_driver_continues_what_one_that_has_not_ended_well_has_begun",
-        ),
-    ),
-    Mutant(
         "values-19-clock-ahead",
         "a driver's clock may be ahead of PostgreSQL's by any time",
         "onlyonce/commitlog/drivers.py",

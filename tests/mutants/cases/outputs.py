@@ -226,7 +226,7 @@ MUTANTS = (
         "resent-by-a-retry",
         "the retry of a backfill sends rows again that its run has sent",
         "onlyonce/outputs/backfill_windows.py",
-        Never("with_those_below", "retried and _has_sent(context, root, span)"),
+        Always("_not_sent", "since is None"),
         tests=("tests/spark/outputs/test_backfill.py::test_retry_sends_nothing_again_and_a_cleared_run_does",),
         spark=True,
     ),

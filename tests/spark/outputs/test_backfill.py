@@ -125,7 +125,8 @@ def test_open_windows_belong_to_the_stream(platform: Platform, spark: object) ->
 def test_retry_sends_nothing_again_and_a_cleared_run_does(
     new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver was lost after the backfill of the output whose rows are sent had ended."""
+    """The driver was lost after the backfill of the output whose rows are sent had ended. The first driver of the
+    cleared run was lost before it had sent anything."""
     platform = new_platform("tests/support/appended_panes.py")
     platform.put("shop", "0.jsonl", [sale for part in PARTS for sale in part])
     platform.run("shop", "--close")
@@ -139,5 +140,6 @@ def test_retry_sends_nothing_again_and_a_cleared_run_does(
     once = sent()
     platform.backfill("shop", *task)
     assert (sent(), once > 0) == (once, True)
+    assert ended_at(platform, monkeypatch, "driver-after-begin", 1, *task, command="backfill")
     platform.backfill("shop", *task)
     assert sent() == 2 * once

@@ -104,6 +104,7 @@ def test_retry_of_a_finished_bounded_run_reads_nothing(
 
     reported = platform.run("shop", *task)
     assert (runs(), reported.facts["batches"] > 0) == (["shop@1"], True)
+    assert ended_at(platform, monkeypatch, "driver-after-begin", 1, *task)
     platform.run("shop", *task)
     assert runs() == ["shop@1", "shop@2"]
 
