@@ -22,7 +22,7 @@ from airflow.sdk.log import mask_secret
 from onlyonce import settings
 from onlyonce.airflow.declared import Declared
 from onlyonce.core import stored_names
-from onlyonce.core.errors import CommitStateUnknown, Refused, Retryable, in_line, visible
+from onlyonce.core.errors import CommitStateUnknown, OnlyonceError, Refused, Retryable, in_line, visible
 from onlyonce.core.runs import LongRun, Report
 from onlyonce.settings import within
 
@@ -411,3 +411,10 @@ def read_driver_runs(pipeline: str, context: Any) -> Any:
     """Return the run's last driver, `onlyonce.commitlog.drivers.DriverRun`; None before the first. Raise Retryable."""
     log = _module("commitlog.drivers")
     return log.DriverRuns(database()).look(context["ti"].dag_id, context["run_id"], pipeline)
+
+
+def note_failure(pipeline: str, context: Any, error: BaseException) -> None:
+    """Note that a task has failed after the good end of its driver. Do nothing if the log is unreachable."""
+    with suppress(OnlyonceError):
+        log = _module("commitlog.drivers")
+        log.DriverRuns(database()).fail(context["ti"].dag_id, context["run_id"], pipeline, error)

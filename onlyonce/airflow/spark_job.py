@@ -337,7 +337,12 @@ class SparkJobOperator(BaseOperator):
     def execute(self, context: Any) -> None:
         """Run the driver to its end. Raise AirflowException, or AirflowFailException if no retry helps."""
         self._drive(context)
-        airflow_log.report_assets(self.pipeline, context, self.declarations.variables())
+        try:
+            airflow_log.report_assets(self.pipeline, context, self.declarations.variables())
+        except BaseException as error:
+            # After a good end the driver of the next try would begin the work again, as in a run that was cleared.
+            airflow_log.note_failure(self.pipeline, context, error)
+            raise
 
     def on_kill(self) -> None:
         """End the driver when its task is killed: the JVM, its Python, and their workers.

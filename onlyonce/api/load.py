@@ -533,12 +533,9 @@ def _import(path: Path) -> ModuleType:
         at = errors.origin_in_file(error, path)
         if refusal := _of_arguments(str(error), at):
             raise refusal from error
-        told, hint = str(error), None
-        if isinstance(error, SyntaxError) and error.filename:
-            line, told, hint = syntax.explained(error, Path(error.filename).read_text())
-            at = f"{error.filename}:{line}"
+        at, told, hint = syntax.explained_in_file(error) or (at, str(error), _hint(error, path))
         what = f"{at}: {path.name} can't be loaded: {type(error).__name__}: {told}"
-        raise Refused(what, data=NOTHING_DONE, hint=hint or _hint(error, path)) from error
+        raise Refused(what, data=NOTHING_DONE, hint=hint) from error
     finally:
         sys.modules.pop(spec.name, None)
     return module

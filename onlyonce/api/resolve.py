@@ -74,12 +74,10 @@ def named(text: str, subject: str, *, made: object = None, option: str | None = 
 
 def _not_importable(place: str, subject: str, error: Exception, words: Mapping[str, str]) -> Refused:
     """Return the error for a module of the user's that fails at this line as it is imported."""
-    told, hint = str(error), "correct that line; the module must be importable"
+    hint = "correct that line; the module must be importable"
     if isinstance(error, ModuleNotFoundError):
         hint = errors.missing_module(error)
-    if isinstance(error, SyntaxError) and error.filename:
-        line, told, hint = syntax.explained(error, Path(error.filename).read_text())
-        place = f"{error.filename}:{line}"
+    place, told, hint = syntax.explained_in_file(error) or (place, str(error), hint)
     what = f"{place}: {subject} can't be imported: {type(error).__name__}: {told}"
     return Refused(what, **{**words, "hint": hint})
 

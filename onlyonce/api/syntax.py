@@ -1,4 +1,4 @@
-"""Explain a syntax error of a user's file: the line to look at, and how to correct it. Pure."""
+"""Explain a syntax error of a user's file: the line to look at, and how to correct it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import keyword
 import re
 import tokenize
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 VALUES = (tokenize.NAME, tokenize.NUMBER, tokenize.STRING)
@@ -23,9 +24,19 @@ class Explained(NamedTuple):
     hint: str
 
 
+def explained_in_file(error: BaseException) -> tuple[str, str, str] | None:
+    """Return the place in a file that Python can't read, Python's message and what to do; None for any other error."""
+    if not isinstance(error, SyntaxError) or not error.filename or not Path(error.filename).is_file():
+        return None  # without a file it is code that the user's file has in a string
+    line, message, hint = explained(error, Path(error.filename).read_text(errors="replace"))
+    return f"{error.filename}:{line}", message, hint
+
+
 def explained(error: SyntaxError, text: str) -> Explained:
-    """Return what to correct in a text that Python can't read."""
+    """Return what to correct in a text that Python can't read. Pure."""
     line, said = error.lineno or 1, error.msg
+    if "'utf-8' codec can't decode" in said:
+        return Explained(line, said, "save the file in UTF-8")
     if "was never closed" in said and (opened := _left_open(text)):
         return Explained(opened, said, f"close the bracket of line {opened}: {_of(text, opened)}")
     if "forgot a comma" in said:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -136,15 +137,14 @@ class Backfills(Transactions):
         )
 
     @one_transaction
-    def committed_by(self, run_id: str, instance: str, output: str, span: Span) -> bool:
-        """Return whether a run has committed a backfill of an output that has all windows of a span."""
+    def left_of_run(self, run_id: str, instance: str, output: str, span: Span, since: datetime) -> list[Span]:
+        """Return the parts of a span that no backfill of an output has had that a run has committed since a time."""
         start, stop = span.times
-        return bool(
-            ask(
-                self.connection, "backfills", "committed_by",
-                run_id=run_id, instance=instance, output=output, window_from=start, window_to=stop,
-            )[0].committed
+        found = ask(
+            self.connection, "backfills", "left_of_run",
+            run_id=run_id, instance=instance, output=output, window_from=start, window_to=stop, since=since,
         )  # fmt: skip
+        return [Span.of(row.window_from, row.window_to) for row in found]
 
     @one_transaction
     def give_up(self, instance: str, output: str) -> None:

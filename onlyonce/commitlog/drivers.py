@@ -37,15 +37,25 @@ class DriverRuns(Transactions):
         return DriverRun(*tuple(rows[0])) if rows else None
 
     @one_transaction
-    def begin(self, dag_id: str, run_id: str, pipeline: str) -> int:
-        """Note that a driver of a run begins, and return its number."""
-        rows = ask(self.connection, "driver_runs", "begin", dag_id=dag_id, run_id=run_id, pipeline=pipeline)
-        return int(rows[0].attempt)
+    def begin(self, dag_id: str, run_id: str, pipeline: str) -> tuple[int, datetime]:
+        """Note that a driver of a run begins. Return its number, and when the work began that it continues."""
+        [row] = ask(self.connection, "driver_runs", "begin", dag_id=dag_id, run_id=run_id, pipeline=pipeline)
+        return row.attempt, row.begun_at
 
     @one_transaction
     def end(self, dag_id: str, run_id: str, pipeline: str, ended: DriverRun) -> None:
         """Note how a driver ended."""
         do(self.connection, "driver_runs", "end", dag_id=dag_id, run_id=run_id, pipeline=pipeline, **vars(ended))
+
+    @one_transaction
+    def fail(self, dag_id: str, run_id: str, pipeline: str, error: BaseException) -> None:
+        """Note that the task of a run has failed after the good end of its driver: the next driver continues its work.
+
+        Do nothing if the last driver has not ended well.
+        """
+        known = self.look(dag_id, run_id, pipeline)
+        if known is not None and known.exit_code == 0:
+            self.end(dag_id, run_id, pipeline, DriverRun(known.attempt, *_failure(error)))
 
     @one_transaction
     def clock(self, here: Callable[[], float]) -> tuple[float, float]:
@@ -59,18 +69,17 @@ class DriverRuns(Transactions):
 
 
 @contextmanager
-def noted_run(database: Database, dag_id: str | None, run_id: str, pipeline: str) -> Iterator[bool]:
+def noted_run(database: Database, dag_id: str | None, run_id: str, pipeline: str) -> Iterator[datetime | None]:
     """Note the block in the log as a driver of a DAG's run: its begin and its end. Without a DAG do nothing.
 
-    Yield whether it continues the work of a driver of the same run that has not ended well. A run that was cleared
-    after a driver had ended well begins its work again.
+    Yield the time since which the run's commits are part of the work of this driver; None without a DAG. A driver
+    continues the work of one that has not ended well. A run that was cleared after a good end begins its work again.
     """
     if dag_id is None:
-        yield False
+        yield None
         return
     runs = DriverRuns(database)
-    before = runs.look(dag_id, run_id, pipeline)
-    attempt = runs.begin(dag_id, run_id, pipeline)
+    attempt, since = runs.begin(dag_id, run_id, pipeline)
     passing("driver-after-begin")
 
     def end(exit_code: int, why: str | None) -> None:
@@ -79,12 +88,16 @@ def noted_run(database: Database, dag_id: str | None, run_id: str, pipeline: str
         passing("driver-after-end")
 
     try:
-        yield before is not None and before.exit_code != 0
+        yield since
     except BaseException as error:
         with suppress(OnlyonceError):  # if the log is unreachable the driver has no end there; the error matters more
-            end(error.exit_code if isinstance(error, OnlyonceError) else 1, first_line(error))
+            end(*_failure(error))
         raise
     end(0, None)
+
+
+def _failure(error: BaseException) -> tuple[int, str]:
+    return error.exit_code if isinstance(error, OnlyonceError) else 1, first_line(error)
 
 
 # Compares the clock of a driver with PostgreSQL's, before the driver's clock becomes the ingestion time of new input.

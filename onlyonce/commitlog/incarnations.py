@@ -184,6 +184,12 @@ class Incarnations(Transactions):
         return (rows[0].instance, rows[0].done) if rows else None
 
     @one_transaction
+    def wrote(self, run_id: str, instance: str, since: datetime) -> bool:
+        """Return whether a run has committed a batch of a pipeline or bounded run since a time."""
+        found = ask(self.connection, "incarnations", "wrote", run_id=run_id, instance=instance, since=since)
+        return bool(found[0].wrote)
+
+    @one_transaction
     def close_instance(self, instance: str) -> None:
         """Close the incarnations of a bounded run, all of whose rows are written."""
         do(self.connection, "incarnations", "close_instance", instance=instance)

@@ -54,7 +54,7 @@ def main(argv: list[str]) -> Report:
     migrate(database.url)
     if asked.dry_run:
         return dry_run(database, pipeline, roots, span, asked.lookups, late_only=asked.late_only)
-    with drivers.noted_run(database, asked.dag_id, asked.run_id, pipeline.name) as retried:
+    with drivers.noted_run(database, asked.dag_id, asked.run_id, pipeline.name) as since:
         # The sinks of all outputs first: what is refused for good must not wait for a window to close.
         check_sinks(pipeline, roots)
         if asked.late_only:
@@ -67,7 +67,7 @@ def main(argv: list[str]) -> Report:
                 check(database, pipeline, root, span)
         except OpenWindows as error:
             raise ahead_of_now(pipeline.name, span, to_micros(datetime.now(UTC)), error) from error
-        _recompute(database, pipeline, roots, span, asked, retried=retried)
+        _recompute(database, pipeline, roots, span, asked, since)
         return report(database, pipeline, span, asked.run_id, between_borders(pipeline, roots, span))
 
 
@@ -220,13 +220,18 @@ def report(database: Database, pipeline: Pipeline, span: Span, run_id: str, warn
 
 
 def _recompute(
-    database: Database, pipeline: Pipeline, roots: list[Output], span: Span, asked: Namespace, *, retried: bool
+    database: Database,
+    pipeline: Pipeline,
+    roots: list[Output],
+    span: Span,
+    asked: Namespace,
+    since: datetime | None,
 ) -> None:
     from onlyonce.outputs import backfill_windows as backfill
 
     context = _context(database, pipeline, asked)
     for root in roots:
-        backfill.with_those_below(context, root, span, lookups=asked.lookups, retried=retried)
+        backfill.with_those_below(context, root, span, lookups=asked.lookups, since=since)
 
 
 def _include_late(

@@ -388,26 +388,30 @@ def backfill(
 
 
 def with_those_below(
-    context: RunContext, root: Output, span: Span, lookups: Which = "then", *, retried: bool = False
+    context: RunContext, root: Output, span: Span, lookups: Which = "then", *, since: datetime | None = None
 ) -> None:
     """Recompute the windows, and then the closed windows that are made from them, in the order of the chain.
 
-    retried   an earlier driver of this run has not ended well: what it has sent again is not sent once more
+    since   rows that this run has sent again since this time are not sent once more; None: all are sent
     """
-    if not (retried and _has_sent(context, root, span)):
-        backfill(context, root, span, lookups=lookups)
+    for part in _not_sent(context, root, span, since):
+        backfill(context, root, part, lookups=lookups)
     for output, made in outputs_events.spans_below(context.pipeline, root, span):
         closed = outputs_events.closed_part(context.database, context.instance, output, made)
-        if closed and not (retried and _has_sent(context, output, closed)):
-            backfill(context, output, closed, lookups=lookups)
+        for part in _not_sent(context, output, closed, since) if closed else ():
+            backfill(context, output, part, lookups=lookups)
 
 
-def _has_sent(context: RunContext, root: Output, span: Span) -> bool:
-    """Return whether this run has computed the windows again and sent their rows, which can't be withdrawn."""
-    if not any(output.on_backfill == "resend" for output in (root, *context.pipeline.made_from(root))):
-        return False
+def _not_sent(context: RunContext, root: Output, span: Span, since: datetime | None) -> list[Span]:
+    """Return the parts of a span to recompute: without the windows whose rows this run has sent again since a time.
+
+    Rows that were sent can't be withdrawn. Windows that the stream has closed meanwhile are among the parts.
+    """
+    if since is None or not any(one.on_backfill == "resend" for one in (root, *context.pipeline.made_from(root))):
+        return [span]
     _, closed = backfills.closed_reach(context.database, context.instance, root, span)
-    return Backfills(context.database).committed_by(context.run_id, context.instance, root.name, closed)
+    left = Backfills(context.database).left_of_run(context.run_id, context.instance, root.name, span, since)
+    return [part for part in left if part.start < closed.stop]
 
 
 def include_late(context: RunContext, root: Output) -> None:

@@ -13,7 +13,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
@@ -256,18 +256,19 @@ def main(argv: list[str]) -> Report:
         renamed = Declarations(database).renamed(pipeline, declarations.load(asked.pipelines))
         for text in (*renamed, *check_warnings.without_delay(pipeline)):
             log.warning(text)
-    instance = _instance(database, pipeline, asked.bounded)
-    Incarnations(database).add_instance(instance, pipeline.name)
-    passing("start-instance")
-    try:
-        with drivers.noted_run(database, asked.dag_id, asked.run_id, pipeline.name):
-            ended = (_run_long if asked.continuous else _drain)(pipeline, instance, database, asked)
-    except (Stopped, KeyboardInterrupt):
-        raise Interrupted(
-            report(database, pipeline, instance, asked.run_id, stopped=_stopped("Ctrl-C", asked))
-        ) from None
-    stopped = _stopped(ended.stopped_by, asked) if ended.stopped_by else None
-    found = report(database, pipeline, instance, asked.run_id, ended.skipped, stopped=stopped)
+    with drivers.noted_run(database, asked.dag_id, asked.run_id, pipeline.name) as since:
+        instance, finished = _instance(database, pipeline, asked, since)
+        Incarnations(database).add_instance(instance, pipeline.name)
+        passing("start-instance")
+        try:
+            run = _run_long if asked.continuous else _drain
+            ended = _Ended(()) if finished else run(pipeline, instance, database, asked)
+        except (Stopped, KeyboardInterrupt):
+            raise Interrupted(
+                report(database, pipeline, instance, asked.run_id, stopped=_stopped("Ctrl-C", asked))
+            ) from None
+        stopped = _stopped(ended.stopped_by, asked) if ended.stopped_by else None
+        found = report(database, pipeline, instance, asked.run_id, ended.skipped, stopped=stopped)
     if not asked.dag_id:  # a DAG has a task that delivers
         found.warnings.extend(_to_deliver(database, pipeline, instance))
     return found
@@ -587,15 +588,24 @@ def _refused(pipeline: Pipeline, wrong: Mapping[str, BaseException]) -> dict[str
     return {name: type(error)(error.what, data=data, hint=error.hint) for name, error in refused.items()}
 
 
-def _instance(database: Database, pipeline: Pipeline, bounded: bool) -> str:
-    """Return the pipeline itself, or its bounded run: the last one if it did not finish, else the next."""
-    if not bounded:
-        return pipeline.name
-    last = Incarnations(database).last_bounded(pipeline.name)
+def _instance(database: Database, pipeline: Pipeline, asked: Namespace, since: datetime | None) -> tuple[str, bool]:
+    """Return the pipeline itself, or its bounded run; and whether an earlier driver of this run has finished it.
+
+    It is the last bounded run if that did not finish, or if this run has finished it since a time. Else it is the next
+    one.
+    """
+    if not asked.bounded:
+        return pipeline.name, False
+    incarnations = Incarnations(database)
+    last = incarnations.last_bounded(pipeline.name)
     if last is None:
-        return f"{pipeline.name}@1"
+        return f"{pipeline.name}@1", False
     name, done = last
-    return f"{pipeline.name}@{int(name.rsplit('@', 1)[1]) + 1}" if done else name
+    if not done:
+        return name, False
+    if since is not None and incarnations.wrote(asked.run_id, name, since):
+        return name, True
+    return f"{pipeline.name}@{int(name.rsplit('@', 1)[1]) + 1}", False
 
 
 def _dry_run(pipeline: Pipeline, asked: Namespace) -> Report:

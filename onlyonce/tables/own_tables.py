@@ -94,8 +94,13 @@ def append(
 def fence(to: Own, incarnation: str, epoch: int) -> None:
     """Let no driver of an earlier epoch commit a batch of receive to `events` from now on.
 
-    A driver that has checked its epoch may be stopped just before its commit. So it looks for this transaction at each
-    try, and a commit that comes first takes the version that it wants.
+    Commit an empty version, with a transaction that holds the epoch. A commit to a Delta table must be the next version
+    after the one that its driver has read. If another commit has become that version, it fails, and the driver reads
+    the table again before its next try. So a driver that was stopped just before its commit has two possible ends:
+
+    - It has committed before this version. A caller that reads the table after this call finds its batch.
+    - It has not. Then its commit fails, and as it reads the table again it finds this transaction, and ends
+      (`_refuse_fenced`).
     """
     by = stored_names.transaction(incarnation, stored_names.FENCED_BY)
     commit = tables_commit.Commit(by, epoch, stored_names.numbered(by, epoch), epoch, "")
@@ -104,6 +109,7 @@ def fence(to: Own, incarnation: str, epoch: int) -> None:
             there = to.look().transaction_version(by)
             if there is None or there < epoch:
                 _put(to, commit, [])
+    passing("receive-after-fence")
 
 
 def _refuse_fenced(to: Appended, incarnation: str, epoch: int) -> None:

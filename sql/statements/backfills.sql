@@ -15,12 +15,16 @@ ORDER BY b.begun_at LIMIT 1
 -- An ended driver's unfinished backfill. The interval is computed again from the start.
 UPDATE onlyonce_private.backfills SET state = 'replaced' WHERE incarnation = :incarnation AND state = 'begun'
 
--- committed_by --
--- Whether a run has committed a backfill of an output that has all windows of an interval.
-SELECT EXISTS (
-    SELECT FROM onlyonce_private.backfills
-    WHERE instance = :instance AND output = :output AND run_id = :run_id AND state = 'committed'
-      AND window_from <= :window_from AND window_to >= :window_to) AS committed
+-- left_of_run --
+-- The parts of an interval that no committed backfill of a run has had since a time.
+SELECT lower(part) AS window_from, upper(part) AS window_to
+FROM (
+    SELECT unnest(
+        tstzmultirange(tstzrange(CAST(:window_from AS timestamptz), CAST(:window_to AS timestamptz)))
+        - coalesce(range_agg(tstzrange(window_from, window_to)), CAST('{}' AS tstzmultirange))) AS part
+    FROM onlyonce_private.backfills
+    WHERE instance = :instance AND output = :output AND run_id = :run_id AND state = 'committed' AND committed_at >= :since
+) parts ORDER BY window_from
 
 -- give_up --
 -- Backfills that failed for good: a later backfill of the interval begins from the start.

@@ -1,9 +1,11 @@
 -- begin --
--- Begin a driver of a run. A later one is another attempt, whose end is not known yet.
+-- Begin a driver of a run. A later one is another attempt, whose end is not known yet. It continues the work of one that
+-- has not ended well. After a good end the work begins again: the run was cleared.
 INSERT INTO onlyonce_private.driver_runs (dag_id, run_id, pipeline) VALUES (:dag_id, :run_id, :pipeline)
 ON CONFLICT (dag_id, run_id, pipeline) DO UPDATE
-SET attempt = driver_runs.attempt + 1, begun_at = clock_timestamp(), ended_at = NULL, exit_code = NULL, why = NULL
-RETURNING attempt
+SET attempt = driver_runs.attempt + 1, ended_at = NULL, exit_code = NULL, why = NULL,
+    begun_at = CASE WHEN driver_runs.exit_code = 0 THEN clock_timestamp() ELSE driver_runs.begun_at END
+RETURNING attempt, begun_at
 
 -- end --
 -- Note how it ended; nothing if another attempt has begun since.

@@ -54,6 +54,12 @@ FROM onlyonce_private.pipelines p LEFT JOIN onlyonce_private.incarnations l USIN
 WHERE p.pipeline = :pipeline AND p.instance <> p.pipeline
 GROUP BY p.instance, p.instance_no ORDER BY p.instance_no DESC LIMIT 1
 
+-- wrote --
+-- Whether a run has committed a batch of a pipeline or bounded run since a time.
+SELECT EXISTS (
+    SELECT FROM onlyonce_private.batches JOIN onlyonce_private.incarnations USING (incarnation)
+    WHERE instance = :instance AND run_id = :run_id AND committed_at >= :since) AS wrote
+
 -- close_instance --
 -- Ends all incarnations of a bounded run.
 UPDATE onlyonce_private.incarnations SET state = 'closed' WHERE instance = :instance AND state = 'live'

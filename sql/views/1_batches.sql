@@ -161,7 +161,7 @@ COMMENT ON COLUMN onlyonce.driver_runs.dag_id IS 'the DAG, whatever it is called
 COMMENT ON COLUMN onlyonce.driver_runs.run_id IS 'its run; runs of two DAGs may have one id';
 COMMENT ON COLUMN onlyonce.driver_runs.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.driver_runs.attempt IS 'how many drivers the run has had: one for each try of its task';
-COMMENT ON COLUMN onlyonce.driver_runs.begun_at IS 'when the last of them began';
+COMMENT ON COLUMN onlyonce.driver_runs.begun_at IS 'when their work began: the first of them, or the first one after one that had ended well';
 COMMENT ON COLUMN onlyonce.driver_runs.ended_at IS 'when it said that it had ended; none: it is running, or was killed';
 COMMENT ON COLUMN onlyonce.driver_runs.exit_code IS 'with which exit code; 0: all is committed';
 COMMENT ON COLUMN onlyonce.driver_runs.error IS 'by which error';

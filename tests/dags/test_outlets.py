@@ -80,6 +80,7 @@ def test_when_the_log_is_away_the_task_is_tried_again(submits: Submit, monkeypat
         raise DatabaseAway("the database did not answer")
 
     monkeypatch.setattr(log, "committed", away)
+    monkeypatch.setenv("ONLYONCE_DATABASE_PATIENCE", "0")  # for the note that the task has failed
     with pytest.raises(DatabaseAway):
         submits(lambda: operator().execute(context()))
 

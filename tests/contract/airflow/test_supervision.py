@@ -21,14 +21,17 @@ import tests.dags.conftest  # noqa: F401 - gives Airflow a folder of its own
 # isort: split
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
+from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from onlyonce.airflow.stream_job import StreamOperator
 from onlyonce.commitlog import drivers
 from onlyonce.commitlog.drivers import LongRuns
 from onlyonce.commitlog.incarnations import Incarnations
+from onlyonce.core.errors import DatabaseAway
 from onlyonce.core.runs import LongRun
 from onlyonce.database.connect import Database, forget_connections, run
 from onlyonce.database.migrate import migrate
+from onlyonce.operate import assets
 from onlyonce.settings import ROOT
 from tests.support.platform import Server
 
@@ -469,3 +472,21 @@ def in_cluster(world: World, monkeypatch: pytest.MonkeyPatch, master: str = "yar
 def drain() -> None:
     """A drain of the pipeline."""
     operator().execute({"params": {**FOREVER, "mode": "once"}, "run_id": "manual__1", "ti": Task()})
+
+
+def test_a_try_that_fails_after_its_drivers_good_end_has_not_ended_well(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver of the next try continues its work. After a good end it would begin it again, as in a cleared run."""
+
+    def away(*_: str) -> None:
+        raise DatabaseAway("the store did not answer")
+
+    monkeypatch.setattr(assets, "committed", away)
+    drivers_live(world, deaths=1)
+    once = {"params": FOREVER | {"mode": "once"}, "run_id": "manual__1", "outlet_events": OutletEventAccessors()}
+    with pytest.raises(DatabaseAway):
+        operator().execute(once | {"ti": Task()})
+
+    known = drivers.DriverRuns(world.database).look("flights_stream", "manual__1", "flights")
+    assert known == drivers.DriverRun(1, DatabaseAway.exit_code, "the store did not answer")

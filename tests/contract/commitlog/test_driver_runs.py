@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,15 +24,31 @@ def drive(log: Log) -> None:
 
 
 def test_a_driver_continues_what_one_that_has_not_ended_well_has_begun(log: Log) -> None:
-    """A retry does; the first driver of a run does not, nor does one of a run that was cleared."""
-    told = []
-    for error in (None, None, Refused("at the end"), None, None):
-        with suppress(Refused), drivers.noted_run(log.database, *RUN) as retried:
-            told.append(retried)
+    """A retry does; the first driver of a run does not, nor does one of a run that was cleared, while its own retry
+    continues what was begun since."""
+    told: list[Any] = []
+    for error in (None, Refused("early"), Refused("again"), None, None):
+        with suppress(Refused), drivers.noted_run(log.database, *RUN) as since:
+            told.append(since)
             if error:
                 raise error
 
-    assert told == [False, False, False, True, False]
+    first, cleared, retry, last, cleared_again = told
+    assert cleared == retry == last
+    assert first < cleared < cleared_again
+
+
+def test_a_driver_whose_task_has_failed_after_it_has_not_ended_well(log: Log) -> None:
+    """The next driver continues its work. A driver that has not ended is left as it is."""
+    runs = DriverRuns(log.database)
+    with drivers.noted_run(log.database, *RUN) as since:
+        runs.fail(*RUN, Refused("too early"))
+        assert known(log) == DriverRun(1, None, None)
+    runs.fail(*RUN, Refused("the events"))
+    assert known(log) == DriverRun(1, Refused.exit_code, "the events")
+
+    with drivers.noted_run(log.database, *RUN) as after:
+        assert after == since
 
 
 def known(log: Log) -> DriverRun | None:

@@ -125,20 +125,35 @@ def test_rows_of_killed_attempts_are_never_sent(box: Outbox) -> None:
     assert box.states() == Counter({("delivered",): 10})
 
 
-@pytest.mark.parametrize(("hours", "sent"), [((0, 3), True), ((1, 2), True), ((0, 4), False)])
-@pytest.mark.parametrize("ends", [True, False])
-def test_a_retry_knows_what_its_run_has_sent(box: Outbox, hours: tuple[int, int], sent: bool, ends: bool) -> None:
-    """Of all windows that it is asked for, and only if that backfill has ended: rows of others are sent by it."""
-    attempt = Attempt(box)
-    attempt.put(sales(5))
-    if ends:
+@pytest.mark.parametrize(
+    ("hours", "left"),
+    [((0, 3), []), ((1, 2), []), ((0, 5), [(3, 4)]), ((-1, 4), [(-1, 0), (3, 4)]), ((5, 6), [(5, 6)])],
+)
+def test_a_retry_leaves_out_what_its_run_has_sent(
+    box: Outbox, hours: tuple[int, int], left: list[tuple[int, int]]
+) -> None:
+    """Of the windows that it is asked for, those that backfills of its run have sent since its work began."""
+    since = datetime.now(UTC)
+    for done in ((0, 3), (4, 5)):
+        assert known_left(box, done, since) == [done]
+        attempt = Attempt(box, done)
+        attempt.put(sales(5))
+        assert known_left(box, done, since) == [done]
         attempt.end()
-    span = Span.of(DAY + hours[0] * HOUR, DAY + hours[1] * HOUR)
-    known = Backfills(box.log.database)
 
-    assert known.committed_by("run", "shop", box.output, span) == (ends and sent)
-    assert not known.committed_by("another run", "shop", box.output, span)
-    assert not known.committed_by("run", "shop", "another", span)
+    assert known_left(box, hours, since) == left
+    assert known_left(box, hours, datetime.now(UTC)) == [hours]
+    assert known_left(box, hours, since, run_id="another run") == [hours]
+    assert known_left(box, hours, since, output="another") == [hours]
+
+
+def known_left(
+    box: Outbox, hours: tuple[int, int], since: datetime, run_id: str = "run", output: str | None = None
+) -> list[tuple[int, int]]:
+    """The hours that a run has not sent since then."""
+    start, stop = (DAY + hour * HOUR for hour in hours)
+    left = Backfills(box.log.database).left_of_run(run_id, "shop", output or box.output, Span.of(start, stop), since)
+    return [((part.times[0] - DAY) // HOUR, (part.times[1] - DAY) // HOUR) for part in left]
 
 
 def test_an_attempt_that_was_overtaken_can_neither_add_rows_nor_let_them_go(box: Outbox) -> None:

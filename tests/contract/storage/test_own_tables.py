@@ -19,6 +19,7 @@ from onlyonce.core import stored_names
 from onlyonce.core.errors import InvariantBroken, Retryable, Superseded
 from onlyonce.core.locations import Location
 from onlyonce.database.statements import make_home
+from onlyonce.failpoints import FailPoint
 from onlyonce.receive import batch_files, events
 from onlyonce.tables import arrow_files, attempt_files, opening, own_tables, statistics
 from onlyonce.tables.commit import SKIPPING, Commit, Own
@@ -102,6 +103,26 @@ def test_a_driver_that_was_overtaken_commits_no_batch_behind_a_fence(
     _appended(Own(table), Commit(batch, 5, "the batch", 2, "offsets"), 2)
     _appended(Own(table), Commit(batch, 6, "the next one", 2, "offsets"), 3)
     assert numbers(table) == Counter([2, 3])
+
+
+def test_a_driver_lost_behind_its_fence_leaves_the_fence_alone(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver that it has overtaken stays out; the next one fences again, and commits the batch."""
+    batch = stored_names.transaction(RECEIVE, stored_names.EVENTS_BY)
+
+    def lose(point: str) -> None:
+        if point == "receive-after-fence":
+            raise FailPoint(point)
+
+    with monkeypatch.context() as armed:
+        armed.setattr(own_tables, "passing", lose)
+        with pytest.raises(FailPoint):
+            own_tables.fence(Own(table), RECEIVE, 2)
+    with pytest.raises(Superseded):
+        _appended(Own(table), Commit(batch, 5, "the batch", 1, "offsets"), 1)
+
+    batch_files.fence_batch(Own(table), Driver(RECEIVE, 1, 3, "run"), 5)
+    _appended(Own(table), Commit(batch, 5, "the batch", 3, "offsets"), 3)
+    assert numbers(table) == Counter([3])
 
 
 def test_units_of_a_batch_that_an_overtaken_driver_has_committed_are_not_taken_back(table: Path) -> None:

@@ -223,6 +223,14 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "resent-by-a-retry",
+        "the retry of a backfill sends rows again that its run has sent",
+        "onlyonce/outputs/backfill_windows.py",
+        Always("_not_sent", "since is None"),
+        tests=("tests/spark/outputs/test_backfill.py::test_retry_sends_nothing_again_and_a_cleared_run_does",),
+        spark=True,
+    ),
+    Mutant(
         "merged-sessions-see-another-lookup",
         "a backfill merges sessions that saw different versions of a lookup, and computes them with one of these",
         "onlyonce/outputs/backfill_windows.py",

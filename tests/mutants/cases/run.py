@@ -116,6 +116,15 @@ MUTANTS = (
         tests=("tests/dags/test_dags.py::test_a_task_refuses_a_home_of_another_format",),
     ),
     Mutant(
+        "failed-task-as-a-good-end",
+        "a task that fails after the good end of its driver is taken for one that has ended well",
+        "onlyonce/airflow/spark_job.py",
+        Delete("SparkJobOperator.execute", "airflow_log.note_failure(self.pipeline, context, error)"),
+        tests=(
+            "tests/contract/airflow/test_supervision.py::test_a_try_that_fails_after_its_drivers_good_end_has_not_ended_well",
+        ),
+    ),
+    Mutant(
         "kept-as-it-is-written",
         "what a check has found is written in place",
         "onlyonce/check.py",
@@ -482,6 +491,14 @@ MUTANTS = (
         "onlyonce/run/idle.py",
         Replace("why_spark", "return Reason.UNKNOWN", "return None"),
         tests=("tests/spark/run/test_idle_runs.py::test_source_that_cannot_be_asked_starts_spark",),
+        spark=True,
+    ),
+    Mutant(
+        "finished-bounded-run-again",
+        "the retry of a bounded run that has written everything reads all input again",
+        "onlyonce/run/stream.py",
+        Never("_instance", "since is not None and incarnations.wrote(asked.run_id, name, since)"),
+        tests=("tests/spark/run/test_spine.py::test_retry_of_a_finished_bounded_run_reads_nothing",),
         spark=True,
     ),
     Mutant(

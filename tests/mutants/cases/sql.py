@@ -40,6 +40,19 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "cleared-run-as-a-retry",
+        "a run that was cleared after it had ended well is taken for a retry, and leaves out what it has done before",
+        "sql/statements/driver_runs.sql",
+        ReplaceSql(
+            "begin",
+            "CASE WHEN driver_runs.exit_code = 0 THEN clock_timestamp() ELSE driver_runs.begun_at END",
+            "driver_runs.begun_at",
+        ),
+        tests=(
+            "tests/contract/commitlog/test_driver_runs.py::test_a_driver_continues_what_one_that_has_not_ended_well_has_begun",
+        ),
+    ),
+    Mutant(
         "own-layout-only",
         "a look-up asks chunks of batches with its own number of partitions only",
         "sql/statements/catalog.sql",

@@ -4,13 +4,16 @@ rows."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from onlyonce.core.errors import Refused, Retryable
+from tests.spark.sinks.test_file_panes import PARTS
 from tests.support import shop_oracle
+from tests.support.ended_runs import ended_at
 from tests.support.platform import Platform, multiset
 
 pytestmark = pytest.mark.spark
@@ -117,3 +120,26 @@ def test_open_windows_belong_to_the_stream(platform: Platform, spark: object) ->
     platform.run("shop", "--close")
     platform.backfill("shop", "--from", FIRST, "--to", LAST, "--output", "per_shop")
     assert per_shop(platform) == wanted(shop_oracle.distinct(FILES))[0]
+
+
+def test_retry_sends_nothing_again_and_a_cleared_run_does(
+    new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver was lost after the backfill of the output whose rows are sent had ended. The first driver of the
+    cleared run was lost before it had sent anything."""
+    platform = new_platform("tests/support/appended_panes.py")
+    platform.put("shop", "0.jsonl", [sale for part in PARTS for sale in part])
+    platform.run("shop", "--close")
+    span = ("--from", "2026-01-05T00:00Z", "--to", "2026-01-05T00:05Z")
+    task = (*span, "--dag-id", "shop_backfill", "--run-id", "manual__1")
+
+    def sent() -> int:
+        return len(platform.sql("SELECT unit FROM onlyonce.outbox WHERE unit LIKE 'shop/sent@%' AND state = 'waiting'"))
+
+    assert ended_at(platform, monkeypatch, "backfill-after-end", 4, *task, command="backfill")
+    once = sent()
+    platform.backfill("shop", *task)
+    assert (sent(), once > 0) == (once, True)
+    assert ended_at(platform, monkeypatch, "driver-after-begin", 1, *task, command="backfill")
+    platform.backfill("shop", *task)
+    assert sent() == 2 * once

@@ -91,6 +91,24 @@ def test_bounded_run_that_is_retried_leaves_newer_input_out(
     check(platform, files, suffix="@2", late=False)
 
 
+def test_retry_of_a_finished_bounded_run_reads_nothing(
+    platform: Platform, spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its driver was lost when all was written. A run that was cleared after it had ended well is a new bounded run."""
+    task = ("--bounded", "--dag-id", "shop_bounded", "--run-id", "manual__1")
+    put_all(platform, shop_oracle.sales(60, 1))
+    assert ended_at(platform, monkeypatch, "driver-before-end", 1, *task)
+
+    def runs() -> list[str]:
+        return list(platform.sql("SELECT instance FROM onlyonce_private.pipelines ORDER BY 1").instance)
+
+    reported = platform.run("shop", *task)
+    assert (runs(), reported.facts["batches"] > 0) == (["shop@1"], True)
+    assert ended_at(platform, monkeypatch, "driver-after-begin", 1, *task)
+    platform.run("shop", *task)
+    assert runs() == ["shop@1", "shop@2"]
+
+
 @pytest.mark.whole
 def test_redelivered_records_are_kept_once(platform: Platform, spark: object) -> None:
     """Half of all records delivered again, in the same and in later batches (the other tests: a tenth), leave no

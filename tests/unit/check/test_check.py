@@ -495,6 +495,23 @@ def test_sink_without_its_package_is_found_without_spark(
     assert error.hint == f"pip install 'onlyonce-pipelines[{extra}]'"
 
 
+def test_table_of_an_output_without_its_package_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is lacking is known before."""
+    made = Pipeline(
+        name="p", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at",
+        outputs=(OUTPUT, Output(name="there", transform="m:f", sink=MySQL(table="t", connection="MINE"))),
+    )  # fmt: skip
+    rows, asked = StructType([StructField("shop", StringType())]), list[str]()
+    shapes = check.Shapes(dict.fromkeys((OUTPUT.name, "there"), rows), {})
+    monkeypatch.setenv("MINE", "mysql://me:mine@here/mine")
+    monkeypatch.setattr(unexpected, "find_spec", lambda _: None)
+    monkeypatch.setattr(check, "kept_shapes", lambda _: shapes)
+    monkeypatch.setattr(check, "check_tables", lambda _, output, __: asked.append(output.name))
+
+    assert check.check_pipeline(made, None).wrong.keys() == {"there"}
+    assert asked == [OUTPUT.name]
+
+
 @pytest.mark.parametrize(
     "sink, url, what, hint",
     [

@@ -538,6 +538,27 @@ def test_a_declaration_against_the_old_names_is_told_the_new_one(tmp_path: Path)
         declarations.load([path])
 
 
+@pytest.mark.parametrize(
+    ("text", "what", "hint"),
+    [
+        (b"x = '\xe9'\n", "mine.py:1: mine.py can't be loaded: SyntaxError: .*'utf-8' codec can't decode", "save the file in UTF-8"),
+        (b"exec('a b')\n", "mine.py can't be loaded: SyntaxError: invalid syntax", "correct the file"),
+    ],
+    ids=["another encoding", "code in a string"],
+)  # fmt: skip
+def test_a_syntax_error_whose_text_cannot_be_read_is_refused(
+    write: Callable[..., Path], text: bytes, what: str, hint: str
+) -> None:
+    """With the message of Python."""
+    path = write(text="")
+    path.write_bytes(text)
+
+    with pytest.raises(Refused, match=what) as refused:
+        declarations.load([path])
+
+    assert refused.value.hint == hint
+
+
 MODULE = "from onlyonce import Refused\nimport {imported}\ndef f(rows): return rows\n"
 
 
