@@ -204,17 +204,19 @@ runs AS (
     WHERE d.dag_id = :dag_id AND d.pipeline = :pipeline AND d.exit_code IS DISTINCT FROM 0 AND d.run_id <> ALL(CAST(:run_ids AS text[])))
 SELECT c.instance, c.sink AS output, count(DISTINCT (c.incarnation, c.batch)) AS batches, sum(c.rows)::bigint AS rows,
        (array_agg(c.incarnation || '/' || c.batch ORDER BY c.committed_at DESC))[1] AS batch
-FROM (SELECT b.incarnation, b.batch FROM runs JOIN onlyonce.batches b USING (run_id)
+FROM (SELECT b.incarnation, b.batch
+      FROM runs CROSS JOIN LATERAL (SELECT * FROM onlyonce.batches x WHERE x.run_id = runs.run_id OFFSET 0) b
       WHERE b.pipeline = :pipeline AND b.query <> 'receive' AND b.committed_at > runs.since
       UNION ALL
-      SELECT f.incarnation, f.batch FROM runs JOIN onlyonce.backfills f USING (run_id)
+      SELECT f.incarnation, f.batch
+      FROM runs CROSS JOIN LATERAL (SELECT * FROM onlyonce.backfills x WHERE x.run_id = runs.run_id OFFSET 0) f
       WHERE f.pipeline = :pipeline AND f.committed_at > runs.since) mine
 CROSS JOIN LATERAL (SELECT * FROM onlyonce.commits x WHERE x.incarnation = mine.incarnation AND x.batch = mine.batch OFFSET 0) c
 WHERE c.batch_state = 'committed' AND c.rows > 0
 GROUP BY 1, 2
 UNION ALL
 SELECT b.instance, b.query, count(*), NULL, (array_agg(b.incarnation || '/' || b.batch ORDER BY b.committed_at DESC))[1]
-FROM runs JOIN onlyonce.batches b USING (run_id)
+FROM runs CROSS JOIN LATERAL (SELECT * FROM onlyonce.batches x WHERE x.run_id = runs.run_id OFFSET 0) b
 WHERE b.pipeline = :pipeline AND b.query <> 'receive' AND b.state = 'committed' AND b.mode = 'at_least_once' AND b.committed_at > runs.since
   AND NOT EXISTS (SELECT 1 FROM onlyonce.commits c WHERE (c.incarnation, c.batch) = (b.incarnation, b.batch))
 GROUP BY 1, 2 ORDER BY 1, 2
