@@ -218,7 +218,7 @@ UNION ALL
 SELECT b.instance, b.query, count(*), NULL, (array_agg(b.incarnation || '/' || b.batch ORDER BY b.committed_at DESC))[1]
 FROM runs CROSS JOIN LATERAL (SELECT * FROM onlyonce.batches x WHERE x.run_id = runs.run_id OFFSET 0) b
 WHERE b.pipeline = :pipeline AND b.query <> 'receive' AND b.state = 'committed' AND b.mode = 'at_least_once' AND b.committed_at > runs.since
-  AND NOT EXISTS (SELECT 1 FROM onlyonce.commits c WHERE (c.incarnation, c.batch) = (b.incarnation, b.batch))
+  AND NOT EXISTS (SELECT 1 FROM onlyonce.commits c WHERE (c.incarnation, c.batch) = (b.incarnation, b.batch) OFFSET 0)
 GROUP BY 1, 2 ORDER BY 1, 2
 
 -- received --
