@@ -207,10 +207,12 @@ def asset(pipeline: str, output: str) -> Asset:
     )  # fmt: skip
 
 
-def report_assets(pipeline: str, context: Any, declared: Mapping[str, str]) -> None:
+def report_assets(pipeline: str, context: Any, declared: Mapping[str, str], *other_runs: str) -> None:
     """Add an event for each table that the run has written to, by the log. Raise Retryable: then a retry adds it.
 
-    `declared` are the variables that name the declarations. `extra` has batch, batches, rows, delta_version and run_id.
+    What failed runs of the DAG have committed before is in it. `other_runs` are runs whose driver this task has
+    watched. `declared` are the variables that name the declarations. `extra` has batch, batches, rows, delta_version
+    and run_id.
     """
     events = context.get("outlet_events")
     if events is None:
@@ -218,7 +220,7 @@ def report_assets(pipeline: str, context: Any, declared: Mapping[str, str]) -> N
     # By name: it reads Delta tables, and this file is imported where DAG files are parsed.
     log = _module("operate.assets")
     with within({**secret_variables(), **declared}):
-        committed = log.committed(pipeline, context["run_id"])
+        committed = log.committed(pipeline, context["ti"].dag_id, context["run_id"], *other_runs)
     for extra in committed:
         events[alias(pipeline)].add(asset(pipeline, extra["output"]), extra=extra)
 

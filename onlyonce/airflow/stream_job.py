@@ -28,7 +28,7 @@ from onlyonce.airflow.jobs import failed_for_good, of_code, refusals_are_final
 from onlyonce.airflow.spark_job import SparkJobOperator, end_tree
 from onlyonce.airflow.triggers import LongRunEnd
 from onlyonce.core.errors import CommitStateUnknown, Refused, Retryable
-from onlyonce.core.runs import LongRun, ending, on_start, on_watch, refuse_other_options
+from onlyonce.core.runs import LongRun, ending, first_line, on_start, on_watch, refuse_other_options
 from onlyonce.settings import within
 
 FLAGS = {
@@ -186,7 +186,7 @@ class StreamOperator(SparkJobOperator):
             return self._start(context)
         action = self._verdict(context)
         if action == "done":
-            self.log.info("The continuous run has stopped, as it was asked to.")
+            self._stopped(context)
         elif action == "watch":
             self._wait(context, ours=True)
         else:
@@ -228,7 +228,21 @@ class StreamOperator(SparkJobOperator):
             # 'wait': the driver had been asked to stop before this task came. So its end does not end this task, and
             # the loop starts a driver.
             action = "" if first_action == "wait" else self._verdict(context)
+        self._stopped(context)
+
+    def _stopped(self, context: Any) -> None:
+        """Report the tables that the continuous run has written to.
+
+        If that fails, the task has succeeded nevertheless: its retry would start the run that a person has stopped. The
+        next run of the DAG that ends well reports them.
+        """
         self.log.info("The continuous run has stopped, as it was asked to.")
+        known = self._known(context)
+        try:
+            log.report_assets(self.pipeline, context, self.declarations.variables(), *([known.run_id] if known else []))
+        except Exception as error:
+            self.log.warning("DAGs that follow its tables start after the next run of this DAG: %s", first_line(error))
+            log.note_failure(self.pipeline, context, error)
 
     def _drive_long(self, context: Any, before: int) -> None:
         try:

@@ -1,7 +1,8 @@
-"""Return what a run has committed to each output's table, for Airflow's asset events: batch, rows, Delta version.
+"""Return what runs have committed to each output's table, for Airflow's asset events: batch, rows, Delta version.
 
-The log is read after the run. A task that runs again repeats the events of its run, so a consumer separates them by
-`batch`.
+The log is read after a run that has ended well. Airflow keeps no event of a task that fails, so the next good end also
+reports what failed runs of the DAG have committed: an output that fails does not stop what follows the others. A task
+that runs again repeats the events of its run, so a consumer separates them by `batch`.
 """
 
 from __future__ import annotations
@@ -25,19 +26,21 @@ RECENT = 100
 """How many of a table's last commits are searched for a batch."""
 
 
-def committed(pipeline: str, run_id: str) -> list[dict[str, Any]]:
-    """Return one entry, of JSON values, for each output that the run has written rows to. Raise Retryable.
+def committed(pipeline: str, dag_id: str, *run_ids: str) -> list[dict[str, Any]]:
+    """Return one entry, of JSON values, for each output that these runs have written rows to. Raise Retryable.
 
+    Runs of the DAG that have not ended well belong to them, with what they have committed since the last good end.
     Bounded runs have targets of their own and no entries. The values of an entry:
 
-    batch           the output's last batch of the run with rows
-    batches, rows   of the whole run; `rows` is None if the log counts none, as for Delta at least once
+    run_id          the first of these runs
+    batch           the output's last batch with rows
+    batches, rows   of all these runs; `rows` is None if the log counts none, as for Delta at least once
     delta_version   of the last batch; None if it is not among the table's RECENT last commits
     """
     database = Database(settings.database_url(), "onlyonce-assets")
-    found = Views(database).rows("run_outputs", run_id=run_id, pipeline=pipeline)
+    found = Views(database).rows("run_outputs", run_ids=list(run_ids), dag_id=dag_id, pipeline=pipeline)
     declared = declarations.load().get(pipeline)
-    return [_told(declared, row, run_id) for row in found if row["instance"] == pipeline]
+    return [_told(declared, row, run_ids[0]) for row in found if row["instance"] == pipeline]
 
 
 def _told(declared: Pipeline | None, row: dict[str, Any], run_id: str) -> dict[str, Any]:

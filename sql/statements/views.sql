@@ -191,20 +191,34 @@ SELECT pipeline, stage, is_current, answered, backlog_bytes, backlog_records,
 FROM onlyonce.backlog ORDER BY pipeline, stage
 
 -- run_outputs --
--- What a run has committed to each output's sink, by the log: its last batch with rows, and all rows. An at-least-once batch
--- has no units for Delta, so its rows are not known.
+-- What runs have committed to each output's sink, by the log: the last batch with rows, and all rows. An at-least-once batch
+-- has no units for Delta, so its rows are not known. Also what earlier runs of the DAG have committed that have not ended
+-- well, since the last one that has: no task has reported it.
+WITH reported AS (
+    SELECT coalesce(max(ended_at), '-infinity') AS upto FROM onlyonce.driver_runs
+    WHERE dag_id = :dag_id AND pipeline = :pipeline AND exit_code = 0 AND run_id <> ALL(CAST(:run_ids AS text[]))),
+runs AS (
+    SELECT unnest(CAST(:run_ids AS text[])) AS run_id, CAST('-infinity' AS timestamptz) AS since
+    UNION ALL
+    SELECT d.run_id, r.upto FROM onlyonce.driver_runs d, reported r
+    WHERE d.dag_id = :dag_id AND d.pipeline = :pipeline AND d.exit_code IS DISTINCT FROM 0 AND d.run_id <> ALL(CAST(:run_ids AS text[])))
 SELECT c.instance, c.sink AS output, count(DISTINCT (c.incarnation, c.batch)) AS batches, sum(c.rows)::bigint AS rows,
        (array_agg(c.incarnation || '/' || c.batch ORDER BY c.committed_at DESC))[1] AS batch
-FROM (SELECT incarnation, batch FROM onlyonce.batches WHERE run_id = :run_id AND pipeline = :pipeline AND query <> 'receive'
-      UNION ALL SELECT incarnation, batch FROM onlyonce.backfills WHERE run_id = :run_id AND pipeline = :pipeline) mine
+FROM (SELECT b.incarnation, b.batch
+      FROM runs CROSS JOIN LATERAL (SELECT * FROM onlyonce.batches x WHERE x.run_id = runs.run_id OFFSET 0) b
+      WHERE b.pipeline = :pipeline AND b.query <> 'receive' AND b.committed_at > runs.since
+      UNION ALL
+      SELECT f.incarnation, f.batch
+      FROM runs CROSS JOIN LATERAL (SELECT * FROM onlyonce.backfills x WHERE x.run_id = runs.run_id OFFSET 0) f
+      WHERE f.pipeline = :pipeline AND f.committed_at > runs.since) mine
 CROSS JOIN LATERAL (SELECT * FROM onlyonce.commits x WHERE x.incarnation = mine.incarnation AND x.batch = mine.batch OFFSET 0) c
 WHERE c.batch_state = 'committed' AND c.rows > 0
 GROUP BY 1, 2
 UNION ALL
 SELECT b.instance, b.query, count(*), NULL, (array_agg(b.incarnation || '/' || b.batch ORDER BY b.committed_at DESC))[1]
-FROM onlyonce.batches b
-WHERE b.run_id = :run_id AND b.pipeline = :pipeline AND b.query <> 'receive' AND b.state = 'committed' AND b.mode = 'at_least_once'
-  AND NOT EXISTS (SELECT 1 FROM onlyonce.commits c WHERE (c.incarnation, c.batch) = (b.incarnation, b.batch))
+FROM runs CROSS JOIN LATERAL (SELECT * FROM onlyonce.batches x WHERE x.run_id = runs.run_id OFFSET 0) b
+WHERE b.pipeline = :pipeline AND b.query <> 'receive' AND b.state = 'committed' AND b.mode = 'at_least_once' AND b.committed_at > runs.since
+  AND NOT EXISTS (SELECT 1 FROM onlyonce.commits c WHERE (c.incarnation, c.batch) = (b.incarnation, b.batch) OFFSET 0)
 GROUP BY 1, 2 ORDER BY 1, 2
 
 -- received --

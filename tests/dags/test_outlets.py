@@ -48,7 +48,7 @@ def test_a_run_that_has_written_tells_its_tables(submits: Submit, monkeypatch: p
     submits(lambda: operator().execute(given))
 
     [event] = given["outlet_events"][airflow_log.alias("flights")].asset_alias_events
-    assert asked == [("flights", "r")]
+    assert asked == [("flights", "flights_stream", "r")]
     assert (event.dest_asset_key.name, event.extra) == ("flights/per_carrier", COMMITTED[0])
 
 

@@ -23,9 +23,10 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
+from onlyonce.airflow import log as airflow_log
 from onlyonce.airflow.stream_job import StreamOperator
 from onlyonce.commitlog import drivers
-from onlyonce.commitlog.drivers import LongRuns
+from onlyonce.commitlog.drivers import DriverRun, DriverRuns, LongRuns
 from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.core.errors import DatabaseAway
 from onlyonce.core.runs import LongRun
@@ -246,6 +247,38 @@ def test_when_the_heartbeat_ends_the_log_decides(
             resume(ours=True)
         assert type(failure.value) is does
     assert len(world.started()) == (does == "start")
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_the_tables_of_a_stopped_run_are_told_and_a_silent_log_does_not_start_it_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, away: bool
+) -> None:
+    """Those of the run whose driver it was, too. What is not told is noted, and told with the next good end."""
+    asked: list[tuple[str, ...]] = []
+
+    def committed(*of: str) -> list[dict[str, Any]]:
+        asked.append(of)
+        if away:
+            raise DatabaseAway("the database did not answer")
+        return [{"output": "per_carrier"}]
+
+    monkeypatch.setattr(assets, "committed", committed)
+    taken = world.take()
+    attempt, _ = DriverRuns(world.database).begin("flights_stream", "manual__1", "flights")
+    DriverRuns(world.database).end("flights_stream", "manual__1", "flights", DriverRun(attempt, 0, None))
+    world.log(lambda conn: LongRuns(conn).ask_stop("flights"))
+    world.log(lambda conn: LongRuns(conn).end(taken, 1, 0, None))
+    events = OutletEventAccessors()
+
+    operator().resume(
+        {"params": FOREVER, "run_id": "manual__1", "ti": Task(), "outlet_events": events}, {"problem": None}, ours=True
+    )
+
+    told = [event.dest_asset_key.name for event in events[airflow_log.alias("flights")].asset_alias_events]
+    known = DriverRuns(world.database).look("flights_stream", "manual__1", "flights")
+    assert asked == [("flights", "flights_stream", "manual__1", world.known().run_id)]
+    assert (told, known and known.exit_code) == (([], 75) if away else (["flights/per_carrier"], 0))
+    assert world.started() == []
 
 
 def test_one_that_somebody_else_started_meanwhile_is_watched(world: World) -> None:

@@ -118,6 +118,7 @@ WHOLE = {
     "arrivals correct_batches": "a person's correction of a wrong clock, once", "arrivals correct_markers": "the same",
     "new_incarnations last_offset": A_NEW_INCARNATION, "new_incarnations oldest_open": A_NEW_INCARNATION, "new_incarnations final_windows": A_NEW_INCARNATION,
     "views last_ends": "asked by a person and for alerts; a gc run removes old runs of DAGs, so that the table holds some days of them",
+    "views run_outputs": "asked once a run, of `driver_runs` only: a gc run removes old runs of DAGs",
     "drop nothing_kept": "asked before a person's drop, and once a run is refused, of a pipeline that has most likely kept nothing",
     **{f"drop {name}": FORGETS for name in (
         "rows", "forget_outbox", "forget_files", "forget_units", "forget_window_counts", "forget_panes", "forget_markers", "forget_batches",

@@ -53,6 +53,15 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "failed-runs-untold",
+        "what a failed run has committed is never told to Airflow's assets: what follows the tables stands still",
+        "sql/statements/views.sql",
+        ReplaceSql("run_outputs", "d.exit_code IS DISTINCT FROM 0", "false"),
+        tests=(
+            "tests/contract/operate/test_outlets.py::test_what_a_failed_run_has_committed_is_told_with_the_next_good_end",
+        ),
+    ),
+    Mutant(
         "own-layout-only",
         "a look-up asks chunks of batches with its own number of partitions only",
         "sql/statements/catalog.sql",
