@@ -45,6 +45,7 @@ from onlyonce.operate.erase_inputs import Lines
 from onlyonce.operate.erase_rows import Records
 from onlyonce.operate.erase_search import Place
 from onlyonce.sinks import targets
+from onlyonce.sources import folders
 from onlyonce.tables import commit, stores
 
 
@@ -212,9 +213,9 @@ def _not_taken_in(database: Database, pipeline: Pipeline, found: Found) -> list[
     new: set[Location] = set()
     for reader in readers:
         inbox = api_pipeline.folder(reader)
-        there = [at for at in everything if inbox and is_below(at, inbox)]
-        known = _taken_in(database, reader, there)
-        new |= {at for at in there if str(at) not in known}
+        there = {at: name for at in everything if inbox and (name := folders.named_in(inbox, at))}
+        known = _taken_in(database, reader, list(there.values()))
+        new |= {at for at, name in there.items() if str(name) not in known}
     return sorted(new, key=str)
 
 
@@ -222,11 +223,6 @@ def _taken_in(database: Database, reader: Pipeline, there: list[Location]) -> se
     source = reader.part.name if reader.part else None
     found = in_use.entries_taken_in(database, reader.name, there, source)
     return {entry.path for entry in found if entry.committed or entry.passed_by}
-
-
-def is_below(at: Location, inbox: Location) -> bool:
-    """Return whether a file or object is in an inbox."""
-    return str(at).startswith(f"{inbox}/")
 
 
 # The entry point.

@@ -81,6 +81,16 @@ def shared(one: Pipeline, other: Pipeline) -> list[Location]:
     return [inbox for inbox in folders_of(one) if settings.resolved(inbox) in theirs]
 
 
+def named_in(inbox: Location, at: Location) -> Location | None:
+    """Return a file's path as the manifest of a pipeline with this inbox names it; None if the file is not in the
+    inbox.
+    """
+    if isinstance(inbox, Url) or isinstance(at, Url):
+        return at if str(at).startswith(f"{inbox}/") else None
+    folder, whole = at.parent.resolve(), inbox.resolve()
+    return inbox / folder.relative_to(whole) / at.name if folder.is_relative_to(whole) else None
+
+
 def told(names: Iterable[str]) -> str:
     """Return skipped folders in words."""
     each = sorted(names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -309,6 +310,28 @@ def test_records_in_files_below_folders_are_erased_once_they_are_taken_in(
     erase()
 
     assert [file.read_text().count(WHO) for file in files] == [1, 1]  # the id of another record begins alike
+
+
+def test_erasure_waits_for_a_pipeline_with_a_link_to_the_inbox(
+    closed: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its manifest has the file by another path."""
+    link = tmp_path / "link"
+    link.symlink_to(settings.inbox("shop"))
+    text = Path("tests/support/shop.py").read_text().replace('name="shop",\n', 'name="other",\n', 1)
+    text = text.replace("source=Files(", f'source=Files(inbox="{link}", ').replace('"results.', '"elsewhere.')
+    (tmp_path / "other.py").write_text(text)
+    monkeypatch.setenv("ONLYONCE_PIPELINES", f"tests/support/shop.py{os.pathsep}{tmp_path}/other.py")
+    with pytest.raises(Retryable, match=r"1\.jsonl is not taken in yet"):
+        erase()
+
+    passed_by = {"path": [str(link / "1.jsonl")], "batch_no": [-1], "size": [1], "modified_ns": [1]}
+    write_deltalake(
+        str(settings.data_dir("other") / "files"), pa.table(passed_by | {"refusal": pa.array([None], pa.string())})
+    )
+    report = erase()
+
+    assert any("other, which reads the same inbox" in row["place"] for row in report.tables[forget.LEFT])
 
 
 @pytest.mark.parametrize("alias", ["id", "Nummer"])

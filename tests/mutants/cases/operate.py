@@ -48,6 +48,22 @@ MUTANTS = (
         tests=("tests/storage/test_archive.py::test_another_object_of_that_name_stays_and_so_does_the_file",),
     ),
     Mutant(
+        "archived-before-another-has-read",
+        "an input file goes to the archive although another pipeline, which reads it by a link, has not read it",
+        "onlyonce/operate/gc.py",
+        Never("_spelled_apart", "inbox not in theirs"),
+        tests=(
+            "tests/contract/operate/test_archive.py::test_files_stay_if_another_pipeline_reads_them_by_other_paths",
+        ),
+    ),
+    Mutant(
+        "erased-before-another-has-read",
+        "records are erased from a file that another pipeline, which reads it by a link, has not read",
+        "onlyonce/sources/folders.py",
+        Replace("named_in", "(at.parent.resolve(), inbox.resolve())", "(at.parent, inbox)"),
+        tests=("tests/contract/operate/test_forget.py::test_erasure_waits_for_a_pipeline_with_a_link_to_the_inbox",),
+    ),
+    Mutant(
         "erased-before-it-comes",
         "records are erased while an object in the inbox that holds them is not taken in",
         "onlyonce/operate/forget.py",
