@@ -179,14 +179,7 @@ class Found:
 
 def refuse_in_use(database: Database, pipeline: Pipeline, found: Found) -> None:
     """Raise Refused if a driver is running. Raise Retryable if records still wait to be read or sent."""
-    busy = Erasures(database).at_work(pipeline.name)
-    if busy:
-        raise Refused(
-            f"{pipeline.name}: {busy[0]} may read records while they are erased",
-            data="nothing was changed",
-            hint=f"stop it (onlyonce stop {pipeline.name}), or let it end; unfinished work is ended by running the "
-            "same command again",
-        )
+    Erasures(database).refuse_in_use(pipeline.name)
     new = _not_taken_in(database, pipeline, found)
     unsent = [row for row in found.outbox if row.state not in ("delivered", "dead", "invalid")]
     if new or unsent:

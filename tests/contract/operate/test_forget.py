@@ -289,6 +289,46 @@ def test_records_that_are_still_in_use_are_not_erased_yet(closed: Shop, name: st
     assert closed.log.rows("SELECT * FROM onlyonce_private.removals") == []
 
 
+def test_erasure_is_refused_if_a_driver_starts_before_it_begins(closed: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guard was passed, and is asked again under the lock."""
+    before, guard = rows(closed), forget.refuse_in_use
+
+    def passed(*asked: Any) -> None:
+        guard(*asked)
+        closed.work()
+
+    monkeypatch.setattr(forget, "refuse_in_use", passed)
+    with pytest.raises(Refused, match="a driver of shop/"):
+        erase()
+
+    assert rows(closed) == before
+    assert closed.log.rows("SELECT * FROM onlyonce_private.removals") == []
+
+
+def test_no_first_batch_begins_until_an_erasure_has_ended(closed: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would read all of `events`: neither a new incarnation, nor one that was registered before the erasure began."""
+    closed.open("total")
+    closed.die()
+
+    def passing(name: str) -> None:
+        raise FailPoint(name)
+
+    with monkeypatch.context() as armed:
+        armed.setattr(forget, "passing", passing)
+        with pytest.raises(FailPoint):
+            erase()
+
+    for query in ("total", "new"):
+        with pytest.raises(Retryable, match="records of shop are being erased"):
+            Removals(closed.log.database).register("shop", query)
+    with pytest.raises(Retryable, match="records of shop are being erased"):
+        closed.output("total")
+    Removals(closed.log.database).register("shop", "per_shop")
+    closed.die()
+    erase()
+    closed.output("total")
+
+
 def test_records_in_files_below_folders_are_erased_once_they_are_taken_in(
     closed: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
