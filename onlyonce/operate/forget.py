@@ -205,8 +205,7 @@ def _not_taken_in(database: Database, pipeline: Pipeline, found: Found) -> list[
     ]
     new: set[Location] = set()
     for reader in readers:
-        inbox = api_pipeline.folder(reader)
-        there = {at: name for at in everything if inbox and (name := folders.named_in(inbox, at))}
+        there = {at: name for at in everything if (name := folders.named_in(reader, at))}
         known = _taken_in(database, reader, list(there.values()))
         new |= {at for at, name in there.items() if str(name) not in known}
     return sorted(new, key=str)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from onlyonce import settings
 from onlyonce.api.pipeline import Pipeline
+from onlyonce.api.pipeline import folder as folder_of
 from onlyonce.api.pipeline import folders as folders_of
 from onlyonce.core.locations import Location, Url
 from onlyonce.tables.stores import Entry
@@ -81,14 +82,19 @@ def shared(one: Pipeline, other: Pipeline) -> list[Location]:
     return [inbox for inbox in folders_of(one) if settings.resolved(inbox) in theirs]
 
 
-def named_in(inbox: Location, at: Location) -> Location | None:
-    """Return a file's path as the manifest of a pipeline with this inbox names it; None if the file is not in the
-    inbox.
+def named_in(reader: Pipeline, at: Location) -> Location | None:
+    """Return a file's path as the manifest of a pipeline with one source names it; None if the pipeline does not read
+    the folder of the file.
     """
+    inbox = folder_of(reader)
+    if inbox is None:
+        return None
     if isinstance(inbox, Url) or isinstance(at, Url):
-        return at if str(at).startswith(f"{inbox}/") else None
-    folder, whole = at.parent.resolve(), inbox.resolve()
-    return inbox / folder.relative_to(whole) / at.name if folder.is_relative_to(whole) else None
+        name = at if str(at).startswith(f"{inbox}/") else None
+    else:
+        folder, whole = at.parent.resolve(), inbox.resolve()
+        name = inbox / folder.relative_to(whole) / at.name if folder.is_relative_to(whole) else None
+    return name if name is not None and (is_recursive(reader) or name.parent == inbox) else None
 
 
 def told(names: Iterable[str]) -> str:

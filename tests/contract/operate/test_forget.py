@@ -374,6 +374,31 @@ def test_erasure_waits_for_a_pipeline_with_a_link_to_the_inbox(
     assert any("other, which reads the same inbox" in row["place"] for row in report.tables[forget.LEFT])
 
 
+def test_erasure_waits_for_no_pipeline_that_skips_the_folder(
+    closed: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is not recursive never takes in the files below folders."""
+    inbox = settings.inbox("shop")
+    (inbox / "1.jsonl").unlink()
+    file = inbox / "dt=1" / "a.jsonl"
+    file.parent.mkdir()
+    file.write_text("\n".join(LINES) + "\n")
+    text = Path("tests/support/shop.py").read_text().replace('name="shop",\n', 'name="other",\n', 1)
+    text = text.replace("source=Files(", f'source=Files(inbox="{inbox}", ')
+    (tmp_path / "other.py").write_text(text.replace('"results.', '"elsewhere.'))
+    monkeypatch.setenv("ONLYONCE_PIPELINES", f"tests/support/deep_shop.py{os.pathsep}{tmp_path}/other.py")
+    entry = {"path": [str(file)], "batch_no": [0], "size": [1], "modified_ns": [1]}
+    write_deltalake(
+        str(settings.data_dir("shop") / "files"),
+        pa.table(entry | {"refusal": pa.array([None], pa.string())}),
+        mode="append",
+    )
+
+    erase()
+
+    assert file.read_text().count(WHO) == 1  # the id of another record begins alike
+
+
 @pytest.mark.parametrize("alias", ["id", "Nummer"])
 def test_what_was_sent_goes_from_the_outbox(
     closed: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alias: str
