@@ -16,7 +16,7 @@ from tests.mutants.cases.paths import (
     ZOMBIES,
 )
 from tests.mutants.mutant import Mutant
-from tests.mutants.operators import Always, Delete, Never, Replace
+from tests.mutants.operators import Always, Delete, Never, Replace, ReplaceSql
 
 MUTANTS = (
     Mutant(
@@ -240,6 +240,22 @@ MUTANTS = (
         ),
         tests=(
             "tests/contract/commitlog/test_backfills.py::test_late_windows_are_due_as_a_list_of_waiting_records_says[0]",
+        ),
+    ),
+    Mutant(
+        "sent-by-a-begun-backfill",
+        "a retry leaves out a backfill that its run has begun and not ended: its rows are never sent",
+        "sql/statements/backfills.sql",
+        ReplaceSql("committed_by", "AND state = 'committed'", ""),
+        tests=("tests/contract/outputs/test_resend.py::test_a_retry_knows_what_its_run_has_sent[False-hours0-True]",),
+    ),
+    Mutant(
+        "cleared-run-as-a-retry",
+        "a run that was cleared after it had ended well leaves out what it has sent, as a retry does",
+        "onlyonce/commitlog/drivers.py",
+        Replace("noted_run", "before is not None and before.exit_code != 0", "before is not None"),
+        tests=(
+            "tests/contract/commitlog/test_driver_runs.py::test_a_driver_continues_what_one_that_has_not_ended_well_has_begun",
         ),
     ),
     Mutant(

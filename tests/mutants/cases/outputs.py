@@ -92,6 +92,14 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "sent-again-by-a-retry",
+        "the retry of a backfill sends again what its run has sent",
+        "onlyonce/outputs/backfill_windows.py",
+        Never("with_those_below", "retried and _has_sent(context, root, span)"),
+        tests=("tests/spark/outputs/test_backfill.py::test_a_retry_sends_no_row_that_its_run_has_sent",),
+        spark=True,
+    ),
+    Mutant(
         "open-sessions-cut",
         "a session that began before what is read of `events` is written as if it began there",
         "onlyonce/outputs/open_sessions.py",

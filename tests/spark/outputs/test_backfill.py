@@ -4,6 +4,8 @@ rows."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -11,6 +13,7 @@ import pytest
 
 from onlyonce.core.errors import Refused, Retryable
 from tests.support import shop_oracle
+from tests.support.ended_runs import ended_at
 from tests.support.platform import Platform, multiset
 
 pytestmark = pytest.mark.spark
@@ -117,3 +120,39 @@ def test_open_windows_belong_to_the_stream(platform: Platform, spark: object) ->
     platform.run("shop", "--close")
     platform.backfill("shop", "--from", FIRST, "--to", LAST, "--output", "per_shop")
     assert per_shop(platform) == wanted(shop_oracle.distinct(FILES))[0]
+
+
+SENT = """
+from dataclasses import replace
+
+from onlyonce import Output, Webhook
+from tests.support.lean_shop import LEAN, MINUTE, PER_SHOP, WATERMARK_DELAY
+
+HOOK = Webhook(url="http://localhost:9/sales", keys=("window_start", "shop"))
+SENT = Output(
+    name="sent", transform=PER_SHOP, window=MINUTE, watermark_delay=WATERMARK_DELAY, sink=HOOK, on_backfill="resend"
+)
+PIPELINES = [replace(LEAN, outputs=(SENT,))]
+"""
+
+
+def test_a_retry_sends_no_row_that_its_run_has_sent(
+    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spark: object
+) -> None:
+    """The driver was lost after it had sent them. Another run sends them again."""
+    (tmp_path / "sent.py").write_text(SENT)
+    platform = new_platform(str(tmp_path / "sent.py"))
+    platform.put("shop", "sales.jsonl", FILES[0])
+    platform.run("shop", "--close")
+    rows = [len(platform.sql("SELECT * FROM onlyonce_private.outbox"))]
+
+    asked = ("--output", "sent", "--from", FIRST, "--to", LAST, "--dag-id", "shop_backfill", "--run-id")
+    assert ended_at(platform, monkeypatch, "backfill-after-end", 1, *asked, "one", command="backfill")
+    for run_id in ("one", "two"):
+        rows.append(len(platform.sql("SELECT * FROM onlyonce_private.outbox")))
+        platform.end_sessions()
+        platform.backfill("shop", *asked, run_id)
+    rows.append(len(platform.sql("SELECT * FROM onlyonce_private.outbox")))
+
+    assert rows == [rows[0], 2 * rows[0], 2 * rows[0], 3 * rows[0]]
+    assert rows[0] > 5
