@@ -84,8 +84,7 @@ def data_root() -> Location:
     named = _current().data
     if named is None:
         return home()
-    at = location(named, "ONLYONCE_DATA")
-    return resolved(at)
+    return resolved(location(named, "ONLYONCE_DATA"))
 
 
 def data_location(instance: str) -> Location:

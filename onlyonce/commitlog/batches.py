@@ -16,6 +16,7 @@ import pyarrow as pa
 from onlyonce.catalog.chunks import Chunks
 from onlyonce.commitlog import incarnations, units
 from onlyonce.commitlog.incarnations import Driver, Incarnations, SourceBatches
+from onlyonce.commitlog.removals import Removals
 from onlyonce.commitlog.units import Authorities, Units
 from onlyonce.core.batch import (
     EXACTLY_ONCE,
@@ -94,7 +95,7 @@ class Batches(Transactions):
 
         Raise Superseded. Raise Refused if the replay reads other data. Raise it too if the declaration or an input file
         has changed although a unit is committed in any database. Raise DatabaseAway if a database that may hold a unit
-        is unreachable.
+        is unreachable, and Retryable for the first batch of an incarnation while an erasure has not ended.
         """
         Incarnations(self.connection).check_epoch(driver.incarnation, driver.epoch)
         there = self.logged(plan.incarnation, plan.batch_id)
@@ -313,6 +314,10 @@ class Batches(Transactions):
             floor = Chunks(self.connection).ensure_bucket(instance, plan.bucket)
         else:
             floor = Chunks(self.connection).floor(instance)
+        if plan.batch_id == 0:
+            # The floor holds the instance's row, and the driver has a session: either the erasure sees it, or this one
+            # sees the erasure.
+            Removals(self.connection).refuse_while_erasing(instance)
         stamped = self.frontier(instance) if known is None else known
         source_batch = (
             SourceBatches(self.connection).begun(instance, plan, sources) if sources and known is None else None

@@ -122,8 +122,8 @@ class Erasures(Transactions):
                    records are removed, their ids can't be found any more
         meant      computes what to do, in this transaction, while the instance is locked
 
-        Raise Refused if an erasure with another condition has not ended, and Retryable if a removal by age
-        (keep_events) has not.
+        Raise Refused if an erasure with another condition has not ended, or if the records may still be read
+        (`at_work`). Raise Retryable if a removal by age (keep_events) has not ended.
         """
         ask(self.connection, "removals", "lock_instance", instance=instance)
         Rejections(self.connection).forget_ids(instance, rejected)
@@ -136,6 +136,7 @@ class Erasures(Transactions):
                 data="nothing of this erasure was begun",
                 hint=f"onlyonce maintain {instance} finishes that; then run the same command again",
             )
+        self.refuse_in_use(instance)
         found = meant(self.connection)
         number = ask(self.connection, "erasures", "begin_removal", instance=instance, upto=found.upto)[0].removal_no
         do(
@@ -186,6 +187,18 @@ class Erasures(Transactions):
         ]
         batches = [f"batch {row.unit}" for row in ask(self.connection, "erasures", "begun_batches", instance=instance)]
         return drivers + batches + Removals(self.connection).under_way(instance)
+
+    @one_transaction
+    def refuse_in_use(self, instance: str) -> None:
+        """Raise Refused if a driver is running, or if a batch, backfill or reprocessing has begun and not ended."""
+        busy = self.at_work(instance)
+        if busy:
+            raise Refused(
+                f"{instance}: {busy[0]} may read records while they are erased",
+                data="nothing was changed",
+                hint=f"stop it (onlyonce stop {instance}), or let it end; unfinished work is ended by running the "
+                "same command again",
+            )
 
     @one_transaction
     def bounded_runs(self, pipeline: str) -> list[str]:

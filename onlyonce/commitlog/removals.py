@@ -227,12 +227,31 @@ class Removals(Transactions):
     def register(self, instance: str, query: str) -> Incarnation:
         """Return the live incarnation of a query, and make it if there is none.
 
-        Raise Refused if it would begin at removed records.
+        Raise Refused if it would begin at removed records. Raise Retryable if it has begun no batch and an erasure has
+        not ended.
         """
         kept = self._held(instance)
-        if kept is not None and Incarnations(self.connection).live(instance, query) is None:
+        live = Incarnations(self.connection).live(instance, query)
+        if kept is not None and live is None:
             retention.refuse_start(instance, query, kept, None)
+        if live is None or Incarnations(self.connection).last_batches(live.incarnation)[0] is None:
+            self.refuse_while_erasing(instance)
         return Incarnations(self.connection).register(instance, query, uuid4())
+
+    @one_transaction
+    def refuse_while_erasing(self, instance: str) -> None:
+        """Raise Retryable if an erasure has begun and not ended: a first batch reads all of `events`, also records that
+        are erased meanwhile.
+
+        The caller holds the instance's row, so that no erasure begins until its transaction has ended.
+        """
+        if ask(self.connection, "removals", "erasing", instance=instance)[0].found:
+            raise Retryable(
+                f"records of {instance} are being erased (onlyonce forget)",
+                data="nothing was read or written",
+                hint="run the same command again once the erasure has ended. If it was killed, first run `onlyonce "
+                "forget` again with its condition, which finishes it",
+            )
 
     @one_transaction
     def refuse_incarnation(self, instance: str, query: str, start: dict[str, Any] | None) -> None:

@@ -25,7 +25,7 @@ from onlyonce.commitlog.cuts import Compactions
 from onlyonce.commitlog.erasures import Erasure, Erasures, Spans
 from onlyonce.commitlog.removals import Removals
 from onlyonce.core import line_values, locations, retention, stored_names
-from onlyonce.core.backfill import spans
+from onlyonce.core.backfill import Span, spans
 from onlyonce.core.batch import bounds_in_micros, to_micros, to_time
 from onlyonce.core.erasure import NOT_SEARCHED, Condition, Left
 from onlyonce.core.errors import Refused, Retryable
@@ -42,7 +42,7 @@ from onlyonce.core.stored_names import (
     OO_RAW,
     OO_REASON,
 )
-from onlyonce.core.windows import Chained
+from onlyonce.core.windows import Bounds, Chained, Micros, Session
 from onlyonce.database.connect import Database, Scope
 from onlyonce.failpoints import passing
 from onlyonce.operate import erase_inputs
@@ -188,7 +188,7 @@ def windows_upto(scope: Scope, pipeline: Pipeline, records: Records) -> int:
     least, by = min(read, default=(Compactions(scope).ended(instance), "receive"))
     later = Batches(scope).received(instance, least, Compactions(scope).ended(instance))
     if records.batches & {(one.incarnation, one.batch_id) for one in later}:
-        raise _wait(pipeline, f"output {by} has not read on after the batch that read them")
+        raise still_in_use(pipeline, f"output {by} has not read on after the batch that read them")
     from_the_start = {
         one.query for one in incarnations if one.batch_id is None and FROM_START in (one.start_from or {})
     }
@@ -197,7 +197,9 @@ def windows_upto(scope: Scope, pipeline: Pipeline, records: Records) -> int:
             closed = Backfills(scope).reach(instance, root.name).closed_until(root)
             last = max(root.window.last_end(to_micros(time) or 0) for time in records.times)
             if closed is None or closed < last:
-                raise _wait(pipeline, f"output {root.name} has open windows with these records, which its stream keeps")
+                raise still_in_use(
+                    pipeline, f"output {root.name} has open windows with these records, which its stream keeps"
+                )
     return least
 
 
@@ -213,10 +215,18 @@ def windows_again(scope: Scope, pipeline: Pipeline, times: list[datetime]) -> Sp
         first = 0 if kept is None else retention.first_moment(kept, root.window)
         there = Erasures(scope).windows_at(pipeline.name, root.name, _moments(root, times))
         windows = [bounds_in_micros(start, end) for start, end in there]
-        runs = spans(window for window in windows if window[0] >= first)
-        if runs:
-            found[root.name] = [(span.start, span.stop) for span in runs]
+        kept_whole = [window for window in windows if window[0] >= first]
+        if runs := spans(kept_whole):
+            found[root.name] = [(span.start, _stop(root, span, kept_whole)) for span in runs]
     return found
+
+
+def _stop(root: Output, span: Span, windows: list[Bounds]) -> Micros:
+    """Return where the starts of the new windows of a span end.
+
+    Without a record, a session may begin later, or become several sessions.
+    """
+    return max(end for start, end in windows if span.holds(start)) if isinstance(root.window, Session) else span.stop
 
 
 def _moments(root: Output, times: list[datetime]) -> list[datetime]:
@@ -286,7 +296,8 @@ def _kept_as_they_are(pipeline: Pipeline, root: Output) -> bool:
     return False
 
 
-def _wait(pipeline: Pipeline, what: str) -> Retryable:
+def still_in_use(pipeline: Pipeline, what: str) -> Retryable:
+    """Return the error for records that a stream still reads or keeps."""
     return Retryable(
         f"{pipeline.name}: records that are to be forgotten are still in use: {what}",
         data="nothing was changed",

@@ -13,7 +13,8 @@ import secrets
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -33,10 +34,12 @@ from onlyonce.commitlog.sources import Subscriptions
 from onlyonce.core import erasure as core_erasure
 from onlyonce.core import stored_names
 from onlyonce.core.backfill import Span
+from onlyonce.core.batch import to_micros, to_time
 from onlyonce.core.erasure import NOT_SEARCHED, Condition, Left
 from onlyonce.core.errors import InvariantBroken, OnlyonceError, Refused, Retryable, Unexpected
 from onlyonce.core.locations import Location, Url
 from onlyonce.core.runs import Report
+from onlyonce.core.windows import Session
 from onlyonce.database.connect import Database, Scope
 from onlyonce.database.migrate import migrate
 from onlyonce.failpoints import passing
@@ -45,7 +48,11 @@ from onlyonce.operate.erase_inputs import Lines
 from onlyonce.operate.erase_rows import Records
 from onlyonce.operate.erase_search import Place
 from onlyonce.sinks import targets
+from onlyonce.sources import folders
 from onlyonce.tables import commit, stores
+
+if TYPE_CHECKING:
+    from onlyonce.context import RunContext
 
 
 def left_in_topics(pipeline: Pipeline, master: str | None) -> Iterator[Left]:
@@ -178,14 +185,7 @@ class Found:
 
 def refuse_in_use(database: Database, pipeline: Pipeline, found: Found) -> None:
     """Raise Refused if a driver is running. Raise Retryable if records still wait to be read or sent."""
-    busy = Erasures(database).at_work(pipeline.name)
-    if busy:
-        raise Refused(
-            f"{pipeline.name}: {busy[0]} may read records while they are erased",
-            data="nothing was changed",
-            hint=f"stop it (onlyonce stop {pipeline.name}), or let it end; unfinished work is ended by running the "
-            "same command again",
-        )
+    Erasures(database).refuse_in_use(pipeline.name)
     new = _not_taken_in(database, pipeline, found)
     unsent = [row for row in found.outbox if row.state not in ("delivered", "dead", "invalid")]
     if new or unsent:
@@ -211,10 +211,9 @@ def _not_taken_in(database: Database, pipeline: Pipeline, found: Found) -> list[
     ]
     new: set[Location] = set()
     for reader in readers:
-        inbox = api_pipeline.folder(reader)
-        there = [at for at in everything if inbox and is_below(at, inbox)]
-        known = _taken_in(database, reader, there)
-        new |= {at for at in there if str(at) not in known}
+        there = {at: name for at in everything if (name := folders.named_in(reader, at))}
+        known = _taken_in(database, reader, list(there.values()))
+        new |= {at for at, name in there.items() if str(name) not in known}
     return sorted(new, key=str)
 
 
@@ -224,9 +223,27 @@ def _taken_in(database: Database, reader: Pipeline, there: list[Location]) -> se
     return {entry.path for entry in found if entry.committed or entry.passed_by}
 
 
-def is_below(at: Location, inbox: Location) -> bool:
-    """Return whether a file or object is in an inbox."""
-    return str(at).startswith(f"{inbox}/")
+def refuse_open_sessions(
+    database: Database, pipeline: Pipeline, times: list[datetime], todo: Erasure, asked: Namespace
+) -> None:
+    """Raise Retryable if an open session may hold one of the records, or starts among the sessions to compute again.
+
+    Its records merge, so it may end long after the session of one record, by which `windows_upto` judges. What is
+    closed stays closed, so this need not be repeated under the lock.
+    """
+    roots = [one for one in pipeline.roots() if isinstance(one.window, Session)]
+    if not roots or not times:
+        return
+    from onlyonce.outputs import backfill_windows
+
+    context = _context(database, pipeline, asked)
+    for root in roots:
+        # An open session ends after each of these moments. So if it starts before one of them, it holds the last one.
+        last = max([to_micros(max(times)), *(stop - 1 for _, stop in todo.spans.get(root.name, []))])
+        if backfill_windows.is_session_open(context, root, last):
+            raise erase_rows.still_in_use(
+                pipeline, f"output {root.name} has an open session at {to_time(last):%Y-%m-%dT%H:%M:%SZ}"
+            )
 
 
 # The entry point.
@@ -260,6 +277,7 @@ def main(argv: list[str]) -> Report:
         refuse_in_use(database, pipeline, found)
         erase_search.refuse_leftovers(database, pipeline, mentions)
         todo = _meant(database, pipeline, found, ids=asked.ids)
+        refuse_open_sessions(database, pipeline, found.records.times, todo, asked)
         erases = asked.yes
         # With --yes the search at the end is enough, unless the records themselves are removed and only copies may be
         # left.
@@ -395,13 +413,10 @@ class Failed:
 
 def _compute_again(database: Database, pipeline: Pipeline, erasure: Erasure, asked: Namespace) -> list[Failed]:
     """Compute the windows of each output again. An output that fails for good does not hold up the others."""
-    from onlyonce.context import RunContext
-    from onlyonce.engine import failures, session
+    from onlyonce.engine import failures
     from onlyonce.outputs import backfill_windows
 
-    spark = session.start(f"onlyonce forget {pipeline.name}", asked.master)
-    context = RunContext(spark, pipeline, pipeline.name, asked.run_id, database)
-    failed = []
+    context, failed = _context(database, pipeline, asked), []
     # An output that is made from another one's closed windows reads what that one has put into them: it comes after it.
     for output, spans in [(one.name, erasure.spans[one.name]) for one in pipeline.roots() if one.name in erasure.spans]:
         times = Span(min(spans)[0], max(stop for _, stop in spans))
@@ -417,6 +432,14 @@ def _compute_again(database: Database, pipeline: Pipeline, erasure: Erasure, ask
                 raise  # the same command finishes it
             failed.append(Failed(output, times, error))
     return failed
+
+
+def _context(database: Database, pipeline: Pipeline, asked: Namespace) -> RunContext:
+    from onlyonce import context
+    from onlyonce.engine import session
+
+    spark = session.start(f"onlyonce forget {pipeline.name}", asked.master)
+    return context.RunContext(spark, pipeline, pipeline.name, asked.run_id, database)
 
 
 def complete(report: Report) -> bool:

@@ -81,9 +81,9 @@ def note_final(database: Database) -> None:
 # default.
 #
 # A file is moved when every batch that read it is committed. This holds for each declared pipeline that lists its
-# inbox, and for each instance that registered it. No file is moved while a bounded run is running, or while a pipeline
-# that lists the inbox has never run. Files that grow are never moved. A file that was replaced under its name stays, so
-# that the next run refuses it.
+# inbox, and for each instance that registered it; a pipeline that is not recursive never reads the files below folders.
+# No file is moved while a bounded run is running, or while a pipeline that lists the inbox has never run. Files that
+# grow are never moved. A file that was replaced under its name stays, so that the next run refuses it.
 #
 # A file is first linked to its new name, then unlinked from the inbox. If the archive is on another file system, the
 # file is copied under a hidden name instead of linked. After a kill between the two steps, the next gc run finds
@@ -165,7 +165,11 @@ def _due(scope: Scope, declared: Mapping[str, Pipeline], pipeline: Pipeline, fol
             unchanged = not _on_stream(one) or last.setdefault(entry.path, entry.mark) == entry.mark
             due[entry.path] &= entry.was_read and unchanged
         if _on_stream(one):
-            due = {path: still and path in seen for path, still in due.items()}
+            reader = declared[one.pipeline]
+            due = {
+                path: still and (path in seen or folders.named_in(reader, there[path]) is None)
+                for path, still in due.items()
+            }
     return [
         Move(there[path], folder / pipeline.name / str(there[path].relative_to(inbox)), last[path])
         for path, still in sorted(due.items())

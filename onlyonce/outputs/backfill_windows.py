@@ -278,6 +278,22 @@ def backfilled_sessions(
     return Backfilled(inside, widened, _counted(root, function.accepted_rows(context.pipeline, root, rows), widened))
 
 
+def is_session_open(context: RunContext, root: Output, time: Micros) -> bool:
+    """Return whether an open session holds a moment.
+
+    The session may be of any key, since only the user's function knows the key of a record.
+    """
+    reach, span = Backfills(context.database).reach(context.instance, root.name), Span(time, time + 1)
+    if reach.consumed < 0:
+        return False
+    seeing = replace(context, seen=lookup_parts_of(context, root, span, "now").parts[-1].seen)
+    rows = _wide_enough(seeing, root, span, _kept(seeing, root, span, reach))
+    holding = _touching(open_sessions.every_session(_sessions(seeing, root, rows)), span)
+    _, last = _ends(holding.agg(*_extremes(f"{OO_WINDOW}.start", f"{OO_WINDOW}.end")))
+    closed = reach.closed_until(root)
+    return last is not None and (closed is None or last > closed)
+
+
 def _counted(root: Output, rows: DataFrame, span: Span) -> Counts:
     """Count late rows at their own event times: the log knows late rows of sessions only by the hour."""
     assert root.window is not None
@@ -301,15 +317,18 @@ def _wide_enough(context: RunContext, root: Output, span: Span, kept: DataFrame)
     while True:
         rows = between(kept, low, high)
         sessions = open_sessions.every_session(_sessions(context, root, rows))
-        touches = (F.unix_micros(f"{OO_WINDOW}.start") < span.stop) & (F.unix_micros(f"{OO_WINDOW}.end") > span.start)
-        touching = sessions.filter(windows.after_merge(touches))
-        start, end = _ends(touching.agg(*_extremes(f"{OO_WINDOW}.start", f"{OO_WINDOW}.end")))
+        start, end = _ends(_touching(sessions, span).agg(*_extremes(f"{OO_WINDOW}.start", f"{OO_WINDOW}.end")))
         cut_low = start is not None and start < low + gap and oldest is not None and low > oldest
         cut_high = end is not None and end >= high and newest is not None and high <= newest
         if not cut_low and not cut_high:
             return rows
         low = low - FURTHER * (span.start - low) if cut_low else low
         high = high + FURTHER * (high - span.stop) if cut_high else high
+
+
+def _touching(sessions: DataFrame, span: Span) -> DataFrame:
+    start, end = (F.unix_micros(f"{OO_WINDOW}.{side}") for side in ("start", "end"))
+    return sessions.filter(windows.after_merge((start < span.stop) & (end > span.start)))
 
 
 def _changed(context: RunContext, root: Output, rows: DataFrame) -> Windows:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from onlyonce import settings
 from onlyonce.api.pipeline import Pipeline
+from onlyonce.api.pipeline import folder as folder_of
 from onlyonce.api.pipeline import folders as folders_of
 from onlyonce.core.locations import Location, Url
 from onlyonce.tables.stores import Entry
@@ -79,6 +80,21 @@ def shared(one: Pipeline, other: Pipeline) -> list[Location]:
     """Return the inboxes of a pipeline that another one reads too, however they are spelled."""
     theirs = {settings.resolved(inbox) for inbox in folders_of(other)}
     return [inbox for inbox in folders_of(one) if settings.resolved(inbox) in theirs]
+
+
+def named_in(reader: Pipeline, at: Location) -> Location | None:
+    """Return a file's path as the manifest of a pipeline with one source names it; None if the pipeline does not read
+    the folder of the file.
+    """
+    inbox = folder_of(reader)
+    if inbox is None:
+        return None
+    if isinstance(inbox, Url) or isinstance(at, Url):
+        name = at if str(at).startswith(f"{inbox}/") else None
+    else:
+        folder, whole = at.parent.resolve(), inbox.resolve()
+        name = inbox / folder.relative_to(whole) / at.name if folder.is_relative_to(whole) else None
+    return name if name is not None and (is_recursive(reader) or name.parent == inbox) else None
 
 
 def told(names: Iterable[str]) -> str:

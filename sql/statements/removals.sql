@@ -30,6 +30,10 @@ UNION ALL
 SELECT 'erasure ' || removal_no FROM onlyonce_private.removals WHERE instance = :instance AND state = 'begun' AND kind = 'erasure'
 ORDER BY 1
 
+-- erasing --
+-- Whether an erasure has begun and not ended.
+SELECT EXISTS (SELECT 1 FROM onlyonce_private.removals WHERE instance = :instance AND state = 'begun' AND kind = 'erasure') AS found
+
 -- begun --
 -- The removal that an earlier attempt has left behind.
 SELECT removal_no AS number, before, upto FROM onlyonce_private.removals

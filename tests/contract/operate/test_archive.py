@@ -352,6 +352,27 @@ def test_a_pipeline_that_shares_the_inbox_must_have_read_it_too(
     assert shop.places == {"a": "archive", "b": "inbox", "c": "archive"}
 
 
+def test_files_below_folders_go_though_another_pipeline_skips_them(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It never reads them, so they would stay for good. It must have read the others."""
+    text = (ROOT / "tests/support/shop.py").read_text().replace('name="shop",\n', 'name="other",\n', 1)
+    text = text.replace("source=Files(", f'source=Files(inbox="{shop.inbox}", ').replace('"results.', '"elsewhere.')
+    (tmp_path / "other.py").write_text(text)
+    monkeypatch.setenv("ONLYONCE_PIPELINES", f"{ROOT}/tests/support/deep_shop.py{os.pathsep}{tmp_path}/other.py")
+    shop.register("other")
+    shop.put("dt=1/d")
+    shop.register()
+    shop.commit(0, 1, 2, 3)
+    shop.commit(0, instance="other")
+
+    gc.main([])
+
+    there = [path for path in shop.inbox.rglob("*") if path.is_file()]
+    assert sorted(path.name for path in there) == ["b", "c"]
+    assert (shop.home / "archive" / "shop" / "dt=1" / "d").read_text() == "the content of dt=1/d\n"
+
+
 @pytest.mark.parametrize("spelled", ["LINK", "WHOLE/../shop"])
 def test_files_stay_if_another_pipeline_reads_them_by_other_paths(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spelled: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -288,6 +289,46 @@ def test_records_that_are_still_in_use_are_not_erased_yet(closed: Shop, name: st
     assert closed.log.rows("SELECT * FROM onlyonce_private.removals") == []
 
 
+def test_erasure_is_refused_if_a_driver_starts_before_it_begins(closed: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guard was passed, and is asked again under the lock."""
+    before, guard = rows(closed), forget.refuse_in_use
+
+    def passed(*asked: Any) -> None:
+        guard(*asked)
+        closed.work()
+
+    monkeypatch.setattr(forget, "refuse_in_use", passed)
+    with pytest.raises(Refused, match="a driver of shop/"):
+        erase()
+
+    assert rows(closed) == before
+    assert closed.log.rows("SELECT * FROM onlyonce_private.removals") == []
+
+
+def test_no_first_batch_begins_until_an_erasure_has_ended(closed: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would read all of `events`: neither a new incarnation, nor one that was registered before the erasure began."""
+    closed.open("total")
+    closed.die()
+
+    def passing(name: str) -> None:
+        raise FailPoint(name)
+
+    with monkeypatch.context() as armed:
+        armed.setattr(forget, "passing", passing)
+        with pytest.raises(FailPoint):
+            erase()
+
+    for query in ("total", "new"):
+        with pytest.raises(Retryable, match="records of shop are being erased"):
+            Removals(closed.log.database).register("shop", query)
+    with pytest.raises(Retryable, match="records of shop are being erased"):
+        closed.output("total")
+    Removals(closed.log.database).register("shop", "per_shop")
+    closed.die()
+    erase()
+    closed.output("total")
+
+
 def test_records_in_files_below_folders_are_erased_once_they_are_taken_in(
     closed: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,6 +350,53 @@ def test_records_in_files_below_folders_are_erased_once_they_are_taken_in(
     erase()
 
     assert [file.read_text().count(WHO) for file in files] == [1, 1]  # the id of another record begins alike
+
+
+def test_erasure_waits_for_a_pipeline_with_a_link_to_the_inbox(
+    closed: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its manifest has the file by another path."""
+    link = tmp_path / "link"
+    link.symlink_to(settings.inbox("shop"))
+    text = Path("tests/support/shop.py").read_text().replace('name="shop",\n', 'name="other",\n', 1)
+    text = text.replace("source=Files(", f'source=Files(inbox="{link}", ').replace('"results.', '"elsewhere.')
+    (tmp_path / "other.py").write_text(text)
+    monkeypatch.setenv("ONLYONCE_PIPELINES", f"tests/support/shop.py{os.pathsep}{tmp_path}/other.py")
+    with pytest.raises(Retryable, match=r"1\.jsonl is not taken in yet"):
+        erase()
+
+    passed_by = {"path": [str(link / "1.jsonl")], "batch_no": [-1], "size": [1], "modified_ns": [1]}
+    write_deltalake(
+        str(settings.data_dir("other") / "files"), pa.table(passed_by | {"refusal": pa.array([None], pa.string())})
+    )
+    report = erase()
+
+    assert any("other, which reads the same inbox" in row["place"] for row in report.tables[forget.LEFT])
+
+
+def test_erasure_waits_for_no_pipeline_that_skips_the_folder(
+    closed: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is not recursive never takes in the files below folders."""
+    inbox = settings.inbox("shop")
+    (inbox / "1.jsonl").unlink()
+    file = inbox / "dt=1" / "a.jsonl"
+    file.parent.mkdir()
+    file.write_text("\n".join(LINES) + "\n")
+    text = Path("tests/support/shop.py").read_text().replace('name="shop",\n', 'name="other",\n', 1)
+    text = text.replace("source=Files(", f'source=Files(inbox="{inbox}", ')
+    (tmp_path / "other.py").write_text(text.replace('"results.', '"elsewhere.'))
+    monkeypatch.setenv("ONLYONCE_PIPELINES", f"tests/support/deep_shop.py{os.pathsep}{tmp_path}/other.py")
+    entry = {"path": [str(file)], "batch_no": [0], "size": [1], "modified_ns": [1]}
+    write_deltalake(
+        str(settings.data_dir("shop") / "files"),
+        pa.table(entry | {"refusal": pa.array([None], pa.string())}),
+        mode="append",
+    )
+
+    erase()
+
+    assert file.read_text().count(WHO) == 1  # the id of another record begins alike
 
 
 @pytest.mark.parametrize("alias", ["id", "Nummer"])

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from onlyonce import settings
 from onlyonce.api import load as declarations
 from onlyonce.core import erasure
 from onlyonce.core.erasure import Mentions
+from onlyonce.core.errors import Retryable
 from onlyonce.core.runs import Report
 from onlyonce.database.connect import Database
 from onlyonce.failpoints import FailPoint
@@ -140,6 +142,47 @@ def test_an_output_that_fails_holds_up_no_other_and_is_named(
 
     assert _shops(platform) == ["last"]
     assert audit.main(["--data"]).warnings == []
+
+
+ONLY_SESSIONS = """
+from dataclasses import replace
+
+from tests.support.lean_shop import LEAN
+
+PIPELINES = [replace(LEAN, outputs=[one for one in LEAN.outputs if one.name == "sessions"])]
+"""
+
+
+def test_an_erasure_waits_until_a_merged_session_is_closed(
+    new_platform: Callable[..., Platform], tmp_path: Path, spark: object
+) -> None:
+    """The session of the record alone would have ended a minute ago. Then the result is that of the other records."""
+    (tmp_path / "sessions.py").write_text(ONLY_SESSIONS)
+    platform = new_platform(str(tmp_path / "sessions.py"))
+
+    def read(*seconds: int) -> None:
+        sales = [(at, datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=at)) for at in seconds]
+        records = [
+            {"id": f"sale-{at}-", "shop": "one", "at": time.isoformat(), "cents": at, "weight": 1.0}
+            for at, time in sales
+        ]
+        platform.put("shop", f"{seconds[0]}.jsonl", records)
+        platform.run("shop")
+        platform.end_sessions()
+
+    read(*range(0, 100, 4))
+    read(100)
+    erase = ["shop", "--where", "id = 'sale-0-'", "--yes", "--master", "local[2]"]
+    with pytest.raises(Retryable, match="output sessions has an open session at 2026-01-01T00:00:00Z"):
+        forget.main(erase)
+    read(1000)
+    read(1004)
+    assert [*platform.table("shop/sessions")["sales"]] == [26]
+
+    assert forget.main(erase).facts["kept"] == 1
+
+    [row] = platform.table("shop/sessions").to_dict("records")
+    assert (f"{row['window_start']:%H:%M:%S}", row["sales"]) == ("00:00:04", 25)
 
 
 def test_a_record_of_one_of_several_sources_goes(new_platform: Callable[..., Platform], spark: object) -> None:
