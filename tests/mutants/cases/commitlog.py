@@ -16,7 +16,7 @@ from tests.mutants.cases.paths import (
     ZOMBIES,
 )
 from tests.mutants.mutant import Mutant
-from tests.mutants.operators import Always, Delete, Never, Replace, ReplaceSql
+from tests.mutants.operators import Always, Delete, Never, Replace
 
 MUTANTS = (
     Mutant(
