@@ -168,7 +168,8 @@ class Backfills(Transactions):
         events_version   the version of `events` that it reads
 
         Raise Superseded if a newer driver has the interval. Raise InRunningBackfill or InBegunBackfill if another begun
-        backfill shares its windows, and Refused if records of the windows are removed.
+        backfill shares its windows, InRunningBackfill if one that has read more of `events` is committed, and Refused
+        if records of the windows are removed.
 
         Rows that killed attempts have put into the outbox are deleted: none of them was sent. Rows of committed
         attempts stay.
@@ -177,6 +178,7 @@ class Backfills(Transactions):
         self._lock(request.instance)
         Removals(self.connection).refuse_span(request.instance, request.output, request.span.start, request.reach_back)
         self._refuse_overlap(driver.incarnation, request, request.span)
+        self._refuse_older(request, request.span, events_version)
         do(self.connection, "backfills", "replace_begun", incarnation=driver.incarnation)
         OutboxRows(self.connection).throw_away(request.instance, driver.incarnation)
         number = int(ask(self.connection, "backfills", "next", incarnation=driver.incarnation)[0].batch_id)
@@ -192,12 +194,13 @@ class Backfills(Transactions):
         return number
 
     @one_transaction
-    def widen(self, driver: Driver, request: Request, number: int, span: Span) -> None:
+    def widen(self, driver: Driver, request: Request, number: int, span: Span, events_version: int) -> None:
         """Store a wider span for a begun backfill, whose merged sessions reach past the interval. Raise as `begin`."""
         Incarnations(self.connection).check_epoch(driver.incarnation, driver.epoch)
         self._lock(request.instance)
         Removals(self.connection).refuse_span(request.instance, request.output, span.start, request.reach_back)
         self._refuse_overlap(driver.incarnation, request, span)
+        self._refuse_older(request, span, events_version)
         start, stop = span.times
         do(
             self.connection,
@@ -376,6 +379,20 @@ class Backfills(Transactions):
         raise InBegunBackfill(
             f"{what}, whose driver has ended", data=data, hint=f"finish that one first, then this: {command}"
         )
+
+    def _refuse_older(self, request: Request, span: Span, events_version: int) -> None:
+        """Raise InRunningBackfill if windows of the span were computed from a later version of `events`.
+
+        This backfill would take late records out of their result, and the log would count them as included.
+        """
+        for other, version in self.done(request.instance, request.output, span):
+            if version > events_version:
+                raise InRunningBackfill(
+                    f"output {request.output}: meanwhile another backfill has computed windows of {other} with records "
+                    "that this one has not read",
+                    data="nothing was written; their result stays as it is",
+                    hint="run the same command again: it then reads these records too",
+                )
 
 
 def closed_reach(database: Database, instance: str, root: Output, span: Span) -> tuple[Reach, Span]:

@@ -388,7 +388,7 @@ def backfill(
         if made.span != span:
             if lookups == "then":
                 _refuse_merged(context, root, span, made)
-            Backfills(query.database).widen(driver, request, number, made.span)
+            Backfills(query.database).widen(driver, request, number, made.span, reach.consumed)
         if root.pane_column:
             last = Panes(query.database).last_panes(request.instance, root.name, made.span)
             made = replace(made, rows=pane_numbers.numbered(root, made.rows, last), last=last)

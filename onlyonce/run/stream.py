@@ -250,7 +250,7 @@ def main(argv: list[str]) -> Report:
             hint="add --bounded; files have no times: put the ones that you mean into an inbox of their own",
         )
     if asked.dry_run:
-        return _dry_run(pipeline, asked)
+        return _dry_run(pipeline, _instance(database, pipeline, asked, since=None)[0], asked)
     claims.claim(settings.data_root(), str(Authorities(database).identity()))
     if not asked.bounded and not Declarations(database).starts(pipeline.name):
         renamed = Declarations(database).renamed(pipeline, declarations.load(asked.pipelines))
@@ -608,7 +608,8 @@ def _instance(database: Database, pipeline: Pipeline, asked: Namespace, since: d
     return f"{pipeline.name}@{int(name.rsplit('@', 1)[1]) + 1}", False
 
 
-def _dry_run(pipeline: Pipeline, asked: Namespace) -> Report:
+def _dry_run(pipeline: Pipeline, instance: str, asked: Namespace) -> Report:
+    """Report what a run would read; `instance`: the pipeline itself, or its bounded run."""
     from onlyonce.engine import session
     from onlyonce.sources import source_files, source_kafka
 
@@ -619,16 +620,17 @@ def _dry_run(pipeline: Pipeline, asked: Namespace) -> Report:
             hint="onlyonce lag shows how far each source has come",
         )
     if isinstance(pipeline.source, Kafka):
-        topic = source_kafka.topic_of(pipeline, pipeline.source, pipeline.name)
+        bounds = source_kafka.Bounds(asked.start, asked.end) if asked.bounded else None
+        topic = source_kafka.topic_of(pipeline, pipeline.source, instance, bounds)
         found = topic.waiting(session.start(f"onlyonce {pipeline.name}", asked.master))
         offsets = sum(one.offsets for one in found)
         told = {
             "new offsets": offsets, "batches": -(-offsets // pipeline.source.max_offsets_a_batch),
             "topic": pipeline.source.topic, "lost ranges": sum(one.refusal is not None for one in found),
         }  # fmt: skip
-        return Report(f"{pipeline.name}: a run would read", asked.run_id, told)
+        return Report(f"{instance}: a run would read", asked.run_id, told)
     inbox = source_files.placed(
-        source_files.inbox_of(pipeline, pipeline.name, asked.max_files),
+        source_files.inbox_of(pipeline, instance, asked.max_files),
         lambda: session.start(f"onlyonce {pipeline.name}", asked.master),
     )
     batches = source_files.waiting(inbox)
@@ -639,7 +641,7 @@ def _dry_run(pipeline: Pipeline, asked: Namespace) -> Report:
     }  # fmt: skip
     skipped = inbox.folders.skipped
     return Report(
-        f"{pipeline.name}: a run would read", asked.run_id, facts, warnings=[folders.told(skipped)] if skipped else []
+        f"{instance}: a run would read", asked.run_id, facts, warnings=[folders.told(skipped)] if skipped else []
     )
 
 

@@ -50,9 +50,9 @@ def opened(log: Log, asked: Request) -> Driver:
     return Backfills(log.database).open_incarnation(asked, "run")
 
 
-def begin(log: Log, driver: Driver, asked: Request) -> int:
+def begin(log: Log, driver: Driver, asked: Request, version: int = 7) -> int:
     """Begin it, under the driver's own name, as a run does."""
-    return Backfills(driver.session(log.database)).begin(driver, asked, 7)
+    return Backfills(driver.session(log.database)).begin(driver, asked, version)
 
 
 def end(log: Log, driver: Driver, asked: Request, number: int, *windows: int) -> None:
@@ -183,11 +183,25 @@ def test_a_widened_span_holds_what_it_took(log: Log) -> None:
     one = request(hours(2, 3))
     driver = opened(log, one)
     number = begin(log, driver, one)
-    Backfills(driver.session(log.database)).widen(driver, one, number, hours(0, 3))
+    Backfills(driver.session(log.database)).widen(driver, one, number, hours(0, 3), 7)
 
     with pytest.raises(InRunningBackfill, match="and running"):
         begin(log, opened(log, request(hours(0, 1))), request(hours(0, 1)))
     assert log.rows("SELECT window_from FROM onlyonce.backfills WHERE state = 'begun'") == [(DAY,)]
+
+
+def test_a_backfill_that_has_read_less_replaces_no_window_of_one_that_has_read_more(log: Log) -> None:
+    """Its windows would lose late records that count as included. It began before the other, and is widened after."""
+    narrow, late = request(hours(0, 1)), request(hours(1, 3), "late rows")
+    driver, of_late = opened(log, narrow), opened(log, late)
+    number = begin(log, driver, narrow, 7)
+    end(log, of_late, late, begin(log, of_late, late, 9), 1, 2)
+
+    with pytest.raises(InRunningBackfill, match="meanwhile another backfill has computed windows of"):
+        Backfills(driver.session(log.database)).widen(driver, narrow, number, hours(0, 2), 7)
+    with pytest.raises(InRunningBackfill, match="that this one has not read"):
+        begin(log, opened(log, request(hours(2, 4))), request(hours(2, 4)), 8)
+    Backfills(driver.session(log.database)).widen(driver, narrow, number, hours(0, 2), 9)
 
 
 # --- how far the stream has come

@@ -218,6 +218,15 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "older-backfill-replaces-a-newer-one",
+        "a backfill that has read less of events replaces the windows of a committed one that has read more",
+        "onlyonce/commitlog/backfills.py",
+        Never("Backfills._refuse_older", "version > events_version"),
+        tests=(
+            "tests/contract/commitlog/test_backfills.py::test_a_backfill_that_has_read_less_replaces_no_window_of_one_that_has_read_more",
+        ),
+    ),
+    Mutant(
         "late-pane-each-time",
         "late records change their window at the end of each run, whatever trigger is declared",
         "onlyonce/commitlog/backfills.py",

@@ -66,9 +66,11 @@ def test_bounded_run_equals_batch_over_everything(platform: Platform, spark: obj
     files = shop_oracle.sales(400, 3)
     put_all(platform, files)
     platform.run("shop", "--close")
+    looked = [platform.run("shop", "--dry-run", *bounded) for bounded in ((), ("--bounded",))]
 
     platform.run("shop", "--bounded")
 
+    assert [(dry.title.split(":")[0], dry.facts["new files"]) for dry in looked] == [("shop", 0), ("shop@1", 3)]
     check(platform, files)
     check(platform, files, suffix="@1", late=False)
 
