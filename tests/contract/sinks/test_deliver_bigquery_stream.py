@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.api.pipeline import BigQueryStream
+from onlyonce.api.pipeline import BigQuery, BigQueryStream
 from onlyonce.core.errors import OnlyonceError, Refused, Retryable
 from onlyonce.failpoints import FailPoint
 from onlyonce.sinks.outbox import deliver, send_bigquery
@@ -260,6 +260,42 @@ def test_a_unit_of_which_insert_ids_have_sent_a_part_is_refused(box: Outbox, mon
     assert server.streams == {}
 
 
+def test_units_in_a_lost_write_stream_are_not_inserted(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else their rows would be there twice.
+
+    With the sink as it was they are found, and later rows go by insert ids.
+    """
+    box.put(sales(5))
+    with WriteStreams(lambda _, name: "lost after" if name == "BatchCommitWriteStreams" else "") as server:
+        with pytest.raises(Retryable):
+            send(box, server, monkeypatch)
+        with pytest.raises(Refused, match="may be in its table already") as refused:
+            box.deliver(BigQuery(table=SINK.table))
+        assert box.states() == Counter({("waiting",): 5})
+        send(box, server, monkeypatch)
+
+    assert server.ids() == ids(sales(5))
+    assert "declare the sink as it was" in refused.value.hint
+    assert box.deliver(BigQuery(table=SINK.table))
+
+
+def test_units_of_a_killed_attempt_are_not_inserted(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are still being sent, by the log; they neither wait nor are dead letters of the new sink."""
+    box.put(sales(5))
+    box.log.rows("UPDATE onlyonce_private.outbox SET attempts = 1000")
+    with WriteStreams() as server:
+        monkeypatch.setattr(deliver, "passing", killed_at("deliver-unit-after-write"))
+        with pytest.raises(FailPoint):
+            send(box, server, monkeypatch)
+        monkeypatch.setattr(deliver, "passing", killed_at(""))
+        with pytest.raises(Refused, match="may be in its table already"):
+            box.deliver(BigQuery(table=SINK.table))
+        send(box, server, monkeypatch)
+
+    assert server.ids() == ids(sales(5))
+    assert box.states() == Counter({("delivered",): 5})
+
+
 @pytest.mark.parametrize("finalized_first", [False, True])
 def test_a_kill_before_the_commit_does_not_show(
     box: Outbox, monkeypatch: pytest.MonkeyPatch, finalized_first: bool
@@ -329,6 +365,16 @@ def test_forgotten_stream_of_another_table_is_refused(box: Outbox, monkeypatch: 
             box.deliver(ANOTHER)
 
     assert server.streams == {}
+
+
+def test_topic_that_kafka_has_noted_is_no_write_stream(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output had a KafkaSink, whose attempt has failed: the unit goes to the table whole."""
+    box.put(sales(5))
+    box.log.rows("UPDATE onlyonce_private.outbox SET attempts = 1, stream = 'sales.onlyonce-units'")
+    with WriteStreams() as server:
+        send(box, server, monkeypatch)
+
+    assert server.ids() == ids(sales(5))
 
 
 def killed_at(point: str) -> Callable[[str], None]:
