@@ -218,7 +218,7 @@ class KafkaSink(DeclaredSink):
     keys: Several[str] = NONE
     headers: Several[str] = NONE
     # `identity` leaves out the options below: they say how rows are sent, not which, so they may change under a begun
-    # batch.
+    # batch. `units_topic` may once no begun unit waits in the outbox.
     units_topic: str | None = None
     prefix: str = "onlyonce"
     timeout: timedelta = timedelta(minutes=1)

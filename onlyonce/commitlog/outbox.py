@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from sqlalchemy import Connection
+
 from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.core import stored_names
 from onlyonce.core.delivery import Answer, Row, next_state
@@ -61,8 +63,19 @@ class OutboxRows(Transactions):
 
     @one_transaction
     def take_over(self, instance: str, output: str, policy: Policy) -> tuple[Deliverer, int]:
-        """Become the deliverer of an output; return it, and the number of attempts that were left without an answer."""
+        """Become the deliverer of an output; return it, and the number of attempts that were left without an answer.
+
+        Raise Refused if a write stream of BigQuery may have rows that wait.
+        """
         epoch = ask(self.connection, "incarnations", "bump", incarnation=Deliverer(instance, output).name)[0].epoch
+        # After the epoch, so that no older deliverer notes one more; before `recover`, which would make dead letters.
+        for name in _noted(self.connection, instance, output):
+            if _is_stream(name):
+                raise Refused(
+                    f"{instance}/{output}: rows that wait may be in its table already, by the write stream {name}",
+                    data="nothing was sent now; what is in the table stays, and the rows wait in the outbox",
+                    hint="declare the sink as it was until onlyonce.outbox has nothing that waits; then change it",
+                )
         lost = do(
             self.connection, "outbox", "recover",
             instance=instance, output=output, most=policy.attempts, remembers=policy.remembers.total_seconds(),
@@ -158,6 +171,16 @@ class OutboxRows(Transactions):
         do(self.connection, "outbox", "throw_away", instance=instance, incarnation=incarnation)
 
 
+def _noted(connection: Connection, instance: str, output: str) -> list[str]:
+    """Return the write streams, and the topics of units' names, that units which still wait may be in."""
+    return [row.stream for row in ask(connection, "outbox", "noted", instance=instance, output=output)]
+
+
+def _is_stream(name: str) -> bool:
+    """Return whether a noted name is that of a write stream. The name of a topic has no slash."""
+    return "/streams/" in name
+
+
 @dataclass(frozen=True)
 class Origin:
     """The columns that every row of an incarnation has in the outbox.
@@ -200,9 +223,12 @@ class OutboxUnits(Transactions):
         found = ask(self.connection, "outbox_units", "next_unit", **place)
         return Unit(found[0].unit, found[0].checkpoint_id) if found else None
 
-    def begin(self, deliverer: Deliverer, unit: Unit) -> None:
-        """Note an attempt before it is made. Raise Superseded."""
-        self._change(deliverer, "begin", unit)
+    def begin(self, deliverer: Deliverer, unit: Unit, units_topic: str | None) -> None:
+        """Note an attempt before it is made. Raise Superseded.
+
+        `units_topic`: the topic that gets the unit's name, if Kafka takes the unit.
+        """
+        self._change(deliverer, "begin", unit, units_topic=units_topic)
 
     def record(self, deliverer: Deliverer, unit: Unit, answer: str) -> None:
         """Note that the target has the unit. Raise Superseded."""
@@ -222,11 +248,21 @@ class OutboxUnits(Transactions):
         return [Row(*tuple(row)) for row in ask(self.connection, "outbox_units", "rows", **place)]
 
     @one_transaction
-    def take_over(self, deliverer: Deliverer) -> Deliverer:
-        """Become the deliverer of an output, and return it with its new epoch."""
-        return replace(
-            deliverer, epoch=ask(self.connection, "incarnations", "bump", incarnation=deliverer.name)[0].epoch
-        )
+    def take_over(self, deliverer: Deliverer, units_topic: str | None) -> Deliverer:
+        """Become the deliverer of an output, and return it with its new epoch.
+
+        Raise Refused if another topic than `units_topic` may have the name of a unit that waits.
+        """
+        epoch = ask(self.connection, "incarnations", "bump", incarnation=deliverer.name)[0].epoch
+        for name in _noted(self.connection, deliverer.instance, deliverer.output) if units_topic else ():
+            if not _is_stream(name) and name != units_topic:
+                raise Refused(
+                    f"{deliverer.instance}/{deliverer.output}: a unit that waits may be in Kafka already. Its name "
+                    f"would be in topic {name}, and the sink names {units_topic}",
+                    data="nothing was sent now; the rows wait in the outbox",
+                    hint=f'KafkaSink(units_topic="{name}") until onlyonce.outbox has nothing that waits',
+                )
+        return replace(deliverer, epoch=epoch)
 
     @one_transaction
     def recover(self, deliverer: Deliverer, *, uncertain: bool) -> int:

@@ -3,6 +3,11 @@
 SELECT EXISTS (SELECT 1 FROM onlyonce_private.outbox
                WHERE instance = :instance AND output = :output AND state IN ('waiting', 'sending')) AS waits
 
+-- noted --
+-- What the attempts at units that still wait have noted: write streams, and topics of units' names.
+SELECT DISTINCT stream FROM onlyonce_private.outbox
+WHERE instance = :instance AND output = :output AND state IN ('waiting', 'sending') AND stream IS NOT NULL
+
 -- recover --
 -- Attempts of ended deliverers. It is unknown whether they were sent. They are due again.
 UPDATE onlyonce_private.outbox

@@ -5,7 +5,9 @@ WHERE instance = :instance AND output = :output AND state = 'waiting' ORDER BY r
 
 -- begin --
 -- An attempt at a whole unit, noted before it is made. A repetition after a lost COMMIT finds nothing to do.
-UPDATE onlyonce_private.outbox SET state = 'sending', attempts = attempts + 1, begun_at = clock_timestamp()
+-- `units_topic`: Kafka's topic of the units' names. The name of a write stream stays: only BigQuery knows what it has.
+UPDATE onlyonce_private.outbox SET state = 'sending', attempts = attempts + 1, begun_at = clock_timestamp(),
+    stream = coalesce(stream, CAST(:units_topic AS text))
 WHERE unit = :unit AND state = 'waiting'
 
 -- record --
@@ -42,7 +44,8 @@ WHERE before < :bytes ORDER BY seq
 -- stream --
 -- The write stream of a unit, and whether a row of the unit is in another state than the attempt's: then it was sent in
 -- another way.
-SELECT min(stream) AS stream, bool_or(state <> 'sending') AS mixed FROM onlyonce_private.outbox WHERE unit = :unit
+SELECT min(stream) FILTER (WHERE stream LIKE '%/streams/%') AS stream, bool_or(state <> 'sending') AS mixed
+FROM onlyonce_private.outbox WHERE unit = :unit
 
 -- note_stream --
 -- The stream of a unit, noted before its first row is sent there.

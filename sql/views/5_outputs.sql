@@ -101,7 +101,7 @@ SELECT p.pipeline, o.instance, o.output, o.unit, o.seq, o.key, o.state, o.attemp
        o.committed_at, o.due_at, o.begun_at, o.answered_at, o.stream
 FROM onlyonce_private.outbox o JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.outbox IS 'Each row for a webhook or BigQuery, with the state of its delivery. Delivered rows stay as long as units do.';
-COMMENT ON COLUMN onlyonce.outbox.stream IS 'the write stream of BigQuery that its unit goes to (BigQueryStream), from before the first row was sent';
+COMMENT ON COLUMN onlyonce.outbox.stream IS 'from before the first row of its unit was sent: the write stream of BigQuery that the unit goes to (BigQueryStream), or the topic that gets its name (KafkaSink)';
 COMMENT ON COLUMN onlyonce.outbox.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.outbox.instance IS 'the stream of the pipeline, or one of its bounded runs, whose rows are sent only when it is named';
 COMMENT ON COLUMN onlyonce.outbox.output IS 'the output';

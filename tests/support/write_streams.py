@@ -50,10 +50,12 @@ class WriteStreams:
 
     script: Script = lambda _number, _name: ""
     columns: dict[str, str] = field(default_factory=lambda: dict(TYPES))
+    tables: set[str] = field(default_factory=lambda: {"t"})
     streams: dict[str, Stream] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     port: int = 0
     rejects: Callable[[dict[str, Any]], bool] = lambda _row: False
+    finalized_first: bool = False  # an append asks whether the stream was finalized before it asks for the offset
 
     def __enter__(self) -> Self:
         self._server = grpc.server(ThreadPoolExecutor(8))
@@ -91,13 +93,14 @@ class WriteStreams:
         """host:port."""
         return f"127.0.0.1:{self.port}"
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self, table: str = "t") -> list[dict[str, Any]]:
         """What a reader of the table sees."""
-        return [row for stream in self.streams.values() if stream.committed for row in stream.rows]
+        mine = [stream for name, stream in self.streams.items() if f"/tables/{table}/" in name]
+        return [row for stream in mine if stream.committed for row in stream.rows]
 
-    def ids(self) -> Counter[str]:
+    def ids(self, table: str = "t") -> Counter[str]:
         """The ids of its rows."""
-        return Counter(row["id"] for row in self.rows())
+        return Counter(row["id"] for row in self.rows(table))
 
     def _faulty(self, name: str, context: Any, work: Callable[[], Any]) -> Any:
         fault = self.script(len(self.requests), name)
@@ -114,12 +117,16 @@ class WriteStreams:
         return done
 
     def _stream(self, name: str, context: Any) -> Stream:
-        if name not in self.streams:
+        parent, _, stream = name.rpartition("/streams/")
+        table = parent.rpartition("/")[2]
+        if table in self.tables and stream == "_default":
+            return Stream()
+        if table not in self.tables or name not in self.streams:
             context.abort(grpc.StatusCode.NOT_FOUND, f"Requested entity was not found: {name}")
         return self.streams[name]
 
     def _create(self, request: Any, context: Any) -> Any:
-        if not request.parent.endswith("/tables/t"):
+        if request.parent.split("/")[-1] not in self.tables:
             context.abort(grpc.StatusCode.NOT_FOUND, f"Requested entity was not found: {request.parent}")
         assert request.write_stream.type_ == types.WriteStream.Type.PENDING
         name = f"{request.parent}/streams/{uuid4().hex}"
@@ -144,6 +151,8 @@ class WriteStreams:
 
     def _commit(self, request: Any, context: Any) -> Any:
         [name] = request.write_streams
+        if not name.startswith(f"{request.parent}/streams/"):
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{name} is not a stream of {request.parent}")
         stream = self._stream(name, context)
         wrong = (
             Codes.STREAM_ALREADY_COMMITTED if stream.committed else None if stream.ended else Codes.INVALID_STREAM_STATE
@@ -164,6 +173,8 @@ class WriteStreams:
             pa.py_buffer(request.arrow_rows.rows.serialized_record_batch), schema
         ).to_pylist()
         there, offset = len(stream.rows), int(request.offset)
+        if stream.ended and self.finalized_first:
+            self._refuse_finalized(context)
         if offset < there:
             # The real server tells it in either way.
             if random.random() < 0.5:
@@ -172,9 +183,7 @@ class WriteStreams:
                 )
             return _error(6, f"The offset is within stream, expected offset {there}, received {offset}")
         if stream.ended:
-            context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT, "STREAM_FINALIZED: stream has been finalized and cannot be appended"
-            )
+            self._refuse_finalized(context)
         if offset > there:
             context.abort(grpc.StatusCode.OUT_OF_RANGE, f"OFFSET_OUT_OF_RANGE: expected {there}, received {offset}")
         if bad := [n for n, row in enumerate(brought) if self.rejects(row)]:
@@ -184,6 +193,11 @@ class WriteStreams:
             )
         stream.rows += brought
         return types.AppendRowsResponse(append_result=types.AppendRowsResponse.AppendResult(offset=offset))
+
+    def _refuse_finalized(self, context: Any) -> None:
+        context.abort(
+            grpc.StatusCode.INVALID_ARGUMENT, "STREAM_FINALIZED: stream has been finalized and cannot be appended"
+        )
 
 
 def _error(code: int, message: str) -> Any:

@@ -281,11 +281,12 @@ PAGE = 10_000
 
 @dataclass(frozen=True)
 class UnitDelivery:
-    """One running deliverer of one output."""
+    """One running deliverer of one output. `units_topic`: the topic that gets the units' names, if it is Kafka's."""
 
     database: Database
     deliverer: Deliverer
     target: Target
+    units_topic: str | None
 
     def deliver_all(self) -> None:
         """Write until no unit waits.
@@ -297,7 +298,7 @@ class UnitDelivery:
 
     def _deliver(self, unit: Unit) -> None:
         passing("deliver-unit-before-begin")
-        OutboxUnits(self.database).begin(self.deliverer, unit)
+        OutboxUnits(self.database).begin(self.deliverer, unit, self.units_topic)
         passing("deliver-unit-after-begin")
         try:
             # After `begin`, which has checked the epoch: a deliverer that was overtaken does not get here.
@@ -441,16 +442,17 @@ def _deliver_units(database: Database, unnumbered: Deliverer, sink: UnitSink) ->
 
     The epoch is raised first; then the target is opened, which fences the deliverer before in its own way.
     """
+    units_topic = sink.units if isinstance(sink, KafkaSink) else None
     with outbox.alone(database, unnumbered) as ours:
         if not ours:
             return False
-        deliverer = OutboxUnits(database).take_over(unnumbered)
+        deliverer = OutboxUnits(database).take_over(unnumbered, units_topic)
         streams = Streams(database, deliverer)
         with target_of(sink, f"{deliverer.instance}/{deliverer.output}", streams) as target:
             lost = OutboxUnits(database).recover(deliverer, uncertain=target.guarantee == "at_least_once")
             if lost:
                 log.warning("attempts of an ended deliverer are unanswered", output=deliverer.name, rows=lost)
-            UnitDelivery(database, deliverer, target).deliver_all()
+            UnitDelivery(database, deliverer, target, units_topic).deliver_all()
     return True
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -283,9 +284,28 @@ class BigQueryStreamTarget:
         self._table, self._parent = sink.table, f"projects/{project}/datasets/{dataset}/tables/{table}"
 
     def committed(self, unit: str) -> bool:
-        """Return whether the server says that the unit's stream is committed."""
+        """Return whether the server says that the unit's stream is committed.
+
+        A stream of another table, which was declared before, is asked for too. If that table was removed, the rows that
+        it may have had are gone with it, so the unit is in no table. Raise Refused if only the stream is gone.
+        """
         name = self._streams.find(unit)
-        return name is not None and bool(self._ask(lambda: self._look(name), unit).commit_time)
+        if name is None:
+            return False
+        if self._is_here(name):
+            return bool(self._ask(lambda: self._look(name), unit).commit_time)
+        table = name.rpartition("/streams/")[0]
+        if (found := self._ask(lambda: self._look(name), unit, done=_is_missing)) is not None:
+            return bool(found.commit_time)
+        # Each table has this stream for as long as it is there.
+        if self._ask(lambda: self._look(f"{table}/streams/_default"), unit, done=_is_missing) is None:
+            return False
+        raise Refused(
+            f"unit {unit}: BigQuery does not find its write stream {name}, which is not of {self._table}",
+            data="whether its rows are in the other table can't be asked any more; nothing was sent now",
+            hint="look for its rows in the other table (onlyonce.outbox has them). Once that table is removed, the "
+            "unit goes to the declared one whole: onlyonce deliver",
+        )
 
     def write(self, unit: str, rows: Iterator[Row]) -> None:
         """Send all rows at their offsets, end the stream, and commit it.
@@ -293,7 +313,9 @@ class BigQueryStreamTarget:
         Raise Refused for a table, an account or rows that can't work, and for a stream that the server has forgotten.
         Raise Unsent if a request was refused for now, and Retryable if its answer was lost.
         """
-        name = self._streams.find(unit) or self._new(unit)
+        name = self._streams.find(unit)
+        if name is None or not self._is_here(name):
+            name = self._new(unit)
         number = self._append(unit, name, rows)
         passing("bigquery-after-rows")
         counted = self._ask(lambda: self._client.finalize_write_stream(name=name, **self._once), unit).row_count
@@ -317,6 +339,10 @@ class BigQueryStreamTarget:
     def _once(self) -> dict[str, Any]:
         """Options without the client's own retries: a lost answer is known to be lost."""
         return {"retry": None, "timeout": self._timeout}
+
+    def _is_here(self, name: str) -> bool:
+        """Return whether a stream is of the declared table."""
+        return name.startswith(f"{self._parent}/streams/")
 
     def _new(self, unit: str) -> str:
         from google.cloud.bigquery_storage_v1 import types
@@ -358,7 +384,7 @@ class BigQueryStreamTarget:
         )
         request = types.AppendRowsRequest(write_stream=name, offset=offset, arrow_rows=arrow)
         answer = self._ask(
-            lambda: next(iter(self._client.append_rows(iter([request]), **self._once))), unit, there=_HAS_IT
+            lambda: next(iter(self._client.append_rows(iter([request]), **self._once))), unit, done=_takes_no_more
         )
         passing("bigquery-after-append")
         if answer is not None and answer.row_errors:
@@ -367,7 +393,7 @@ class BigQueryStreamTarget:
                 f"unit {unit}: {self._table} rejects row {offset + first.index}: {told(first.message)}",
                 hint="make the function's rows fit the table, or change the table; then: onlyonce deliver", **WAITS,
             )  # fmt: skip
-        if answer is not None and answer.error.code and not _stored(answer.error):
+        if answer is not None and answer.error.code and not _takes_no_more(answer.error.code, str(answer.error)):
             raise self._meant(answer.error.code, answer.error.message, unit)
 
     def _commit(self, unit: str, name: str) -> None:
@@ -389,20 +415,20 @@ class BigQueryStreamTarget:
                 f"unit {unit}: the server names no commit time", data="its rows wait", hint="onlyonce deliver"
             )
 
-    def _ask(self, request: Callable[[], T], unit: str, there: frozenset[str] = frozenset()) -> Any:
-        """Send one request. Return None if the server says that it was done already."""
+    def _ask(
+        self, request: Callable[[], T], unit: str, done: Callable[[int, str], bool] = lambda _code, _text: False
+    ) -> Any:
+        """Send one request. Return None if it fails with a code and message for which `done` is true."""
         from google.api_core.exceptions import GoogleAPICallError
         from google.auth.exceptions import GoogleAuthError
 
         try:
             return request()
         except GoogleAPICallError as error:
-            name = error.grpc_status_code.name if error.grpc_status_code else ""
-            if name in there:
+            code = error.grpc_status_code.value[0] if error.grpc_status_code else 0
+            if done(code, str(error)):
                 return None
-            raise self._meant(
-                error.grpc_status_code.value[0] if error.grpc_status_code else 0, str(error), unit
-            ) from error
+            raise self._meant(code, str(error), unit) from error
         except GoogleAuthError as error:
             raise Unsent(
                 told(f"no access token: {error}"), hint="look at the account; then: onlyonce deliver", **WAITS
@@ -435,14 +461,22 @@ class BigQueryStreamTarget:
 
 
 NOT_FOUND, ALREADY_EXISTS, EXHAUSTED = 5, 6, 8
-_HAS_IT = frozenset({"ALREADY_EXISTS"})
+FINALIZED = re.compile("STREAM_FINALIZED|(has been|already) finalized")
 WRONG = {3, 7, 9, 11, 12, 16}
 """INVALID_ARGUMENT, PERMISSION_DENIED, FAILED_PRECONDITION, OUT_OF_RANGE, UNIMPLEMENTED, UNAUTHENTICATED."""
 
 
-def _stored(error: Any) -> bool:
-    """Return whether an answer in the stream says that the server has these rows."""
-    return bool(error.code == ALREADY_EXISTS)
+def _takes_no_more(code: int, text: str) -> bool:
+    """Return whether the server says that it has rows at this offset, or that the stream was finalized.
+
+    Google does not say which of the two comes first. A finalized stream may lack these rows: then its count, for which
+    it is asked next, differs from the unit's.
+    """
+    return code == ALREADY_EXISTS or FINALIZED.search(text) is not None
+
+
+def _is_missing(code: int, _text: str) -> bool:
+    return code == NOT_FOUND
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.api.pipeline import BigQueryStream
+from onlyonce.api.pipeline import BigQuery, BigQueryStream
 from onlyonce.core.errors import OnlyonceError, Refused, Retryable
 from onlyonce.failpoints import FailPoint
 from onlyonce.sinks.outbox import deliver, send_bigquery
@@ -108,7 +108,10 @@ def test_whatever_is_lost_each_row_is_there_once(box: Outbox, monkeypatch: pytes
 
     monkeypatch.setattr(send_bigquery, "passing", ended)
     monkeypatch.setattr(deliver, "passing", ended)
-    server = WriteStreams(lambda number, _: chance.choice(FAULTS) if number < 60 and chance.random() < 0.25 else "")
+    server = WriteStreams(
+        lambda number, _: chance.choice(FAULTS) if number < 60 and chance.random() < 0.25 else "",
+        finalized_first=seed % 2 == 1,
+    )
     for _ in range(60):
         with server, suppress(OnlyonceError, FailPoint):
             monkeypatch.setattr(
@@ -255,3 +258,130 @@ def test_a_unit_of_which_insert_ids_have_sent_a_part_is_refused(box: Outbox, mon
         send(box, server, monkeypatch)
 
     assert server.streams == {}
+
+
+def test_units_in_a_lost_write_stream_are_not_inserted(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else their rows would be there twice.
+
+    With the sink as it was they are found, and later rows go by insert ids.
+    """
+    box.put(sales(5))
+    with WriteStreams(lambda _, name: "lost after" if name == "BatchCommitWriteStreams" else "") as server:
+        with pytest.raises(Retryable):
+            send(box, server, monkeypatch)
+        with pytest.raises(Refused, match="may be in its table already") as refused:
+            box.deliver(BigQuery(table=SINK.table))
+        assert box.states() == Counter({("waiting",): 5})
+        send(box, server, monkeypatch)
+
+    assert server.ids() == ids(sales(5))
+    assert "declare the sink as it was" in refused.value.hint
+    assert box.deliver(BigQuery(table=SINK.table))
+
+
+def test_units_of_a_killed_attempt_are_not_inserted(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are still being sent, by the log; they neither wait nor are dead letters of the new sink."""
+    box.put(sales(5))
+    box.log.rows("UPDATE onlyonce_private.outbox SET attempts = 1000")
+    with WriteStreams() as server:
+        monkeypatch.setattr(deliver, "passing", killed_at("deliver-unit-after-write"))
+        with pytest.raises(FailPoint):
+            send(box, server, monkeypatch)
+        monkeypatch.setattr(deliver, "passing", killed_at(""))
+        with pytest.raises(Refused, match="may be in its table already"):
+            box.deliver(BigQuery(table=SINK.table))
+        send(box, server, monkeypatch)
+
+    assert server.ids() == ids(sales(5))
+    assert box.states() == Counter({("delivered",): 5})
+
+
+@pytest.mark.parametrize("finalized_first", [False, True])
+def test_a_kill_before_the_commit_does_not_show(
+    box: Outbox, monkeypatch: pytest.MonkeyPatch, finalized_first: bool
+) -> None:
+    """Google does not say whether an append to a finalized stream is refused for that, or for its offset."""
+    box.put(sales(20))
+    with WriteStreams(finalized_first=finalized_first) as server:
+        monkeypatch.setattr(send_bigquery, "passing", killed_at("bigquery-after-end"))
+        with pytest.raises(Retryable, match="FailPoint"):
+            send(box, server, monkeypatch)
+        monkeypatch.setattr(send_bigquery, "passing", killed_at(""))
+        assert server.rows() == []
+        send(box, server, monkeypatch)
+
+    assert server.ids() == ids(sales(20))
+    assert len(server.streams) == 1
+
+
+ANOTHER = BigQueryStream(table="p.d.another")
+
+
+def test_unit_goes_whole_to_another_declared_table(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its stream of the old table, with some of its rows, is never committed."""
+    box.put(sales(20))
+    with WriteStreams(lambda number, _: "lost after" if number == 4 else "", tables={"t", "another"}) as server:
+        with pytest.raises(Retryable):
+            send(box, server, monkeypatch)
+        assert box.deliver(ANOTHER)
+
+    assert (server.rows(), server.ids("another")) == ([], ids(sales(20)))
+
+
+def test_unit_of_another_table_is_found_there(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer to its commit was lost, and then another table was declared: it is not sent again."""
+    box.put(sales(20))
+    with WriteStreams(
+        lambda _, name: "lost after" if name == "BatchCommitWriteStreams" else "", tables={"t", "another"}
+    ) as server:
+        with pytest.raises(Retryable):
+            send(box, server, monkeypatch)
+        assert box.deliver(ANOTHER)
+
+    assert (server.ids(), server.rows("another")) == (ids(sales(20)), [])
+    assert box.states() == Counter({("delivered",): 20})
+
+
+def test_unit_of_a_removed_table_goes_whole_to_another(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that the removed table may have had are gone with it."""
+    box.put(sales(20))
+    with WriteStreams(lambda number, _: "lost after" if number == 4 else "", tables={"t", "another"}) as server:
+        with pytest.raises(Retryable):
+            send(box, server, monkeypatch)
+        server.tables.remove("t")
+        assert box.deliver(ANOTHER)
+
+    assert server.ids("another") == ids(sales(20))
+
+
+def test_forgotten_stream_of_another_table_is_refused(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old table may have the rows, and can't be asked for them."""
+    box.put(sales(5))
+    with WriteStreams(lambda number, _: "lost after" if number == 3 else "", tables={"t", "another"}) as server:
+        with pytest.raises(Retryable):
+            send(box, server, monkeypatch)
+        server.streams.clear()
+        with pytest.raises(Refused, match=r"does not find its write stream projects/p/datasets/d/tables/t/"):
+            box.deliver(ANOTHER)
+
+    assert server.streams == {}
+
+
+def test_topic_that_kafka_has_noted_is_no_write_stream(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output had a KafkaSink, whose attempt has failed: the unit goes to the table whole."""
+    box.put(sales(5))
+    box.log.rows("UPDATE onlyonce_private.outbox SET attempts = 1, stream = 'sales.onlyonce-units'")
+    with WriteStreams() as server:
+        send(box, server, monkeypatch)
+
+    assert server.ids() == ids(sales(5))
+
+
+def killed_at(point: str) -> Callable[[str], None]:
+    """End the deliverer at a fail-point."""
+
+    def passing(name: str) -> None:
+        if name == point:
+            raise FailPoint(name)
+
+    return passing

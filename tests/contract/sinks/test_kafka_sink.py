@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,14 +16,16 @@ from onlyonce.core import erasure
 from onlyonce.core.delivery import Row
 from onlyonce.core.erasure import Mentions
 from onlyonce.core.errors import InvariantBroken, Refused, Superseded
+from onlyonce.failpoints import FailPoint
 from onlyonce.operate import erase_search
-from onlyonce.sinks.outbox import send_kafka
+from onlyonce.sinks.outbox import deliver, send_kafka
 from onlyonce.sinks.outbox.sink_outbox import StoredOutside
 from onlyonce.testing import suite
 from onlyonce.testing.scratch import Processes
 from onlyonce.testing.suite import CASES, ODD_NAMES, Case, make_rows, odd_names_mean_only_themselves
 from tests.contract.conformance_kafka import VARIABLE, ToKafka, read
 from tests.contract.conftest import Log
+from tests.contract.outboxes import Outbox, ids, sales
 from tests.support.broker import Broker
 from tests.support.erasure_places import plants
 
@@ -122,6 +125,37 @@ def test_a_units_topic_that_forgets_is_refused(broker: Broker) -> None:
     sink = KafkaSink(topic=topic, connection=VARIABLE, timeout=timedelta(seconds=20))
     with pytest.raises(Refused, match="forget"), send_kafka.opened_producer(sink, "shop/kept"):
         pass
+
+
+def test_another_units_topic_waits_for_a_begun_unit(
+    broker: Broker, shared: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deliverer was killed after Kafka's commit: the other topic does not have the unit's name, and would get the
+    unit again. Once nothing waits it is taken."""
+    topic, box = broker.topic("renamed"), Outbox(shared, "renamed")
+    before = KafkaSink(topic=topic, connection=VARIABLE, timeout=timedelta(seconds=20))
+    after = replace(before, units_topic=f"{topic}.units")
+    box.put(sales(3))
+    monkeypatch.setattr(deliver, "passing", killed_after_write)
+    with pytest.raises(FailPoint):
+        box.deliver(before)
+    monkeypatch.setattr(deliver, "passing", lambda _point: None)
+
+    with pytest.raises(Refused, match=rf"Its name would be in topic {topic}.onlyonce-units") as refused:
+        box.deliver(after)
+    assert refused.value.hint.startswith(f'KafkaSink(units_topic="{topic}.onlyonce-units")')
+    assert box.deliver(before)
+    box.put([row | {"id": f"b{row['id']}"} for row in sales(2)])
+    assert box.deliver(after)
+
+    seen = Counter(json.loads(message.value())["id"] for message in read(broker.servers, topic))
+    assert seen == ids(sales(3)) + Counter(f"b{row['id']}" for row in sales(2))
+
+
+def killed_after_write(point: str) -> None:
+    """End the deliverer before it records that the target has the unit."""
+    if point == "deliver-unit-after-write":
+        raise FailPoint(point)
 
 
 def rows_of(text: str) -> list[Row]:

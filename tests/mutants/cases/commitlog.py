@@ -8,10 +8,12 @@ from tests.mutants.cases.paths import (
     DELIVER,
     EPOCHS,
     INTERLEAVINGS,
+    KAFKA,
     LAYOUTS,
     MYSQL,
     POSTGRES,
     REJECTIONS,
+    STREAMS,
     TURNS,
     ZOMBIES,
 )
@@ -159,6 +161,20 @@ MUTANTS = (
         Delete("OutboxRows.begin", "Incarnations(self.connection).check_epoch(deliverer.name, deliverer.epoch)"),
         Delete("OutboxRows.record", "Incarnations(self.connection).check_epoch(deliverer.name, deliverer.epoch)"),
         tests=(DELIVER + "test_a_deliverer_that_lost_its_lock_stops_at_its_next_statement",),
+    ),
+    Mutant(
+        "streamed-rows-inserted",
+        "rows that a write stream of BigQuery may have are sent by insert ids",
+        "onlyonce/commitlog/outbox.py",
+        Never("OutboxRows.take_over", "_is_stream(name)"),
+        tests=(STREAMS + "test_units_in_a_lost_write_stream_are_not_inserted",),
+    ),
+    Mutant(
+        "units-topic-of-now",
+        "a Kafka unit is looked for in the units topic that is declared now, not in the one of its attempt",
+        "onlyonce/commitlog/outbox.py",
+        Never("OutboxUnits.take_over", "not _is_stream(name) and name != units_topic"),
+        tests=(KAFKA + "test_another_units_topic_waits_for_a_begun_unit",),
     ),
     Mutant(
         "one-authority-asked",

@@ -424,8 +424,31 @@ MUTANTS = (
         "stream-for-each-attempt",
         "an attempt begins a write stream of its own, and not that of the unit",
         "onlyonce/sinks/outbox/send_bigquery.py",
-        Replace("BigQueryStreamTarget.write", "self._streams.find(unit) or self._new(unit)", "self._new(unit)"),
+        Always("BigQueryStreamTarget.write", "name is None or not self._is_here(name)"),
         tests=(STREAMS + "test_of_two_that_write_a_unit_at_once_one_is_seen",),
+    ),
+    Mutant(
+        "stream-of-any-table",
+        "a unit goes on in its stream although another table was declared",
+        "onlyonce/sinks/outbox/send_bigquery.py",
+        Replace("BigQueryStreamTarget.write", "name is None or not self._is_here(name)", "name is None"),
+        tests=(STREAMS + "test_unit_goes_whole_to_another_declared_table",),
+    ),
+    Mutant(
+        "stream-of-another-table-unasked",
+        "a unit that is committed in the table of before is sent to the declared one",
+        "onlyonce/sinks/outbox/send_bigquery.py",
+        Replace("BigQueryStreamTarget.committed", "return bool(found.commit_time)", "return False"),
+        tests=(STREAMS + "test_unit_of_another_table_is_found_there",),
+    ),
+    Mutant(
+        "stream-finalized-is-wrong",
+        "a stream that a killed attempt has finalized is refused at each attempt",
+        "onlyonce/sinks/outbox/send_bigquery.py",
+        Replace(
+            "_takes_no_more", "code == ALREADY_EXISTS or FINALIZED.search(text) is not None", "code == ALREADY_EXISTS"
+        ),
+        tests=(STREAMS + "test_a_kill_before_the_commit_does_not_show[True]",),
     ),
     Mutant(
         "bigquery-whole-as-double",
