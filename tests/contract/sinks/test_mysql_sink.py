@@ -317,6 +317,17 @@ def test_check_reports_what_a_run_would_refuse(there: There, case: tuple[str, di
         there.table(**sink).check(there.schema("k string, n long, new string"))
 
 
+@pytest.mark.parametrize("when", ["prepare", "check"])
+def test_name_of_a_column_that_mysql_does_not_take_is_refused(there: There, when: str) -> None:
+    """Before there is a table. A name of 64 characters is taken, whatever their bytes."""
+    fits, long = "é" * 64, "é" * 65
+    with pytest.raises(Refused, match="é has 65 characters, and the database takes 64"):
+        getattr(there.table(), when)(there.schema(f"k string, {long} long"))
+    assert there.rows("SHOW TABLES LIKE 'kept'") == []
+
+    getattr(there.table(), when)(there.schema(f"k string, {fits} long"))
+
+
 @pytest.mark.parametrize("key", ["k", "K"])
 def test_a_table_of_the_users_own_gets_the_columns_that_it_lacks(there: There, key: str) -> None:
     """And keeps what it has, in its own letters; the same again changes nothing."""
