@@ -57,7 +57,7 @@ class MySQLWriter:
     def __init__(self, context: RunContext, query: Query, output: Output) -> None:
         assert isinstance(output.sink, MySQL)
         self._context, self._query, self._output, self._sink = context, query, output, output.sink
-        self._database = query.driver.session(database_of(output.sink))
+        self._database = query.driver.session(database_of(output.sink), context.platform)
         self._units = PinnedUnits(self._database, output.name, query.driver.epoch)
         self._table = MySQLTable(self._database, output, output.sink, context.target_suffix())
 
