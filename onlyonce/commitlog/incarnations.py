@@ -44,9 +44,22 @@ class Driver:
     epoch: int
     run_id: str
 
-    def session(self, database: Database) -> Database:
-        """Return the database under this driver's session name, so that a newer driver can end its sessions."""
-        return replace(database, name=stored_names.driver_session(self.number, self.epoch))
+    def session(self, database: Database, platform: UUID | None = None) -> Database:
+        """Return the database under this driver's session name, so that a newer driver can end its sessions.
+
+        platform   the id of the platform's database, if `database` is a sink's own
+        """
+        return replace(database, name=session_name(platform, self.number, self.epoch))
+
+
+def session_name(platform: UUID | None, number: int, epoch: int | str) -> str:
+    """Return the name of a driver's sessions: in the platform's database (None), or in a sink's own.
+
+    `epoch` is `%` to match the sessions of all drivers of an incarnation.
+    """
+    if platform is None:
+        return stored_names.driver_session(number, epoch)
+    return stored_names.sink_session(mysql.short(platform), number, epoch)
 
 
 class Incarnations(Transactions):
@@ -104,11 +117,13 @@ class Incarnations(Transactions):
         its commit must fail anyway. Raise Superseded if `onlyonce reset` has closed this incarnation since it was
         looked up.
         """
+        # A sink's variable may name the platform's database too, so sessions under that name are ended as well.
+        ours = ask(self.connection, "authorities", "identity")[0].id
         ask(
             self.connection,
             "incarnations",
             "end_older_sessions",
-            name_prefix=stored_names.driver_session(incarnation.number, "%"),
+            names=[session_name(platform, incarnation.number, "%") for platform in (None, ours)],
             below=None,
         )
         epoch = ask(self.connection, "incarnations", "bump", incarnation=incarnation.incarnation)[0].epoch
@@ -128,8 +143,8 @@ class Incarnations(Transactions):
         do(self.connection, "incarnations", "started", incarnation=incarnation.incarnation)
 
     @one_transaction
-    def adopt(self, driver: Driver) -> None:
-        """Store the epoch in a sink's own database, after the sessions of older drivers there were ended.
+    def adopt(self, driver: Driver, platform: UUID | None = None) -> None:
+        """Store the epoch in a sink's own database, after the sessions of a platform's older drivers there were ended.
 
         If the database's epoch is as high or higher, change nothing: neither the row, which a unit of the same epoch
         may lock, nor a session. Raise Superseded if it is higher.
@@ -137,21 +152,21 @@ class Incarnations(Transactions):
         there = ask(self.connection, "units", "known_epoch", incarnation=driver.incarnation)
         known = there[0].epoch if there else 0
         if known < driver.epoch:
-            self._end_older_sessions(driver)
+            self._end_older_sessions(driver, platform)
             do(self.connection, "units", "set_epoch", incarnation=driver.incarnation, epoch=driver.epoch)
             known = ask(self.connection, "units", "known_epoch", incarnation=driver.incarnation)[0].epoch
         if known != driver.epoch:
             raise superseded(driver.incarnation, driver.epoch, known)
 
-    def _end_older_sessions(self, driver: Driver) -> None:
+    def _end_older_sessions(self, driver: Driver, platform: UUID | None) -> None:
         if self.connection.dialect.name == mysql.DIALECT:
-            mysql.end_older_sessions(self.connection, driver.number, driver.epoch)
+            mysql.end_older_sessions(self.connection, platform, driver.number, driver.epoch)
             return
         ask(
             self.connection,
             "incarnations",
             "end_older_sessions",
-            name_prefix=f"onlyonce/{driver.number}/%",
+            names=[session_name(platform, driver.number, "%")],
             below=driver.epoch,
         )
 

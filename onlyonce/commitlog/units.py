@@ -470,7 +470,7 @@ class Authorities(Transactions):
                 hint="give the pipeline another name or its sink another database. If that platform is gone: its "
                 "rows, and what onlyonce_private has of the incarnation there, must be deleted first",
             )
-        Incarnations(self.connection).adopt(driver)
+        Incarnations(self.connection).adopt(driver, ours)
 
     def _remember(self, one: Elsewhere) -> None:
         kept = ask(self.connection, "authorities", "remember", **vars(one))[0].database_id

@@ -34,6 +34,17 @@ class Names:
     most: int
     size: Callable[[str], int] = _bytes
 
+    def refuse_long(self, output: str, columns: Iterable[str], units: str) -> None:
+        """Raise Refused for a column whose name the database does not take. `units`: what `size` counts."""
+        for name in columns:
+            if self.size(name) > self.most:
+                raise Refused(
+                    f"output {output}: the name of its column {name} has {self.size(name)} {units}, and the database "
+                    f"takes {self.most}",
+                    data="nothing was written",
+                    hint="give the column a shorter name in the output's function: alias(…), or withColumnRenamed",
+                )
+
     def table(self, declared: str, suffix: str = "") -> str:
         """Return the name of an output's table; `suffix` is what a bounded run adds (@1)."""
         return self._fitting(declared + suffix)

@@ -148,6 +148,13 @@ def driver_session(incarnation_no: int, epoch: int | str) -> str:
     return f"{SESSION}/{incarnation_no}/{epoch}"
 
 
+def sink_session(platform: str, incarnation_no: int, epoch: int | str) -> str:
+    """Name the sessions of one driver in a sink's own database. Several platforms may write there, and each numbers its
+    incarnations: `platform` is the beginning of the platform's id.
+    """
+    return f"{SESSION}@{platform}/{incarnation_no}/{epoch}"
+
+
 def task_session(session: str, work: str) -> str:
     """Name the session of one task of a driver."""
     return f"{session}/{work}"

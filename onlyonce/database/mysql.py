@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from sqlalchemy import URL, Connection, Engine, TextClause, create_engine, event, make_url, text
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -19,8 +19,10 @@ from onlyonce.core.errors import Refused
 from onlyonce.database.statements import queries
 
 DIALECT = "mysql"
-DRIVER = re.compile(r"onlyonce/(\d+)/(\d+)")
-"""The name of a driver's sessions: the incarnation's number and the epoch."""
+DRIVER = re.compile(r"onlyonce(?:@([0-9a-f]{8}))?/(\d+)/(\d+)")
+"""The name of a driver's sessions: the beginning of its platform's id, the incarnation's number and the epoch."""
+SHORT = 8
+"""How many characters of a platform's id are in the names of sessions."""
 SESSION = (
     "SET SESSION /*M! max_statement_time = 0, idle_transaction_timeout = 600, */ wait_timeout = 600, "
     "lock_wait_timeout = 30, "
@@ -117,8 +119,13 @@ def new_engine(url: str, name: str, connect_seconds: int) -> Engine:
     )  # fmt: skip
     event.listen(engine, "connect", lambda raw, _: _wait_for_statements(raw))
     if driver := DRIVER.fullmatch(name):
-        event.listen(engine, "connect", lambda raw, _: _enter(raw, int(driver[1]), int(driver[2])))
+        event.listen(engine, "connect", lambda raw, _: _enter(raw, driver[1], int(driver[2]), int(driver[3])))
     return engine
+
+
+def short(platform: UUID) -> str:
+    """Return the beginning of a platform's id, by which names of sessions differ between platforms."""
+    return str(platform)[:SHORT]
 
 
 def _wait_for_statements(raw: Any) -> None:
@@ -161,11 +168,13 @@ def drop_table(connection: Connection, name: str) -> None:
     connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quoted(connection, name)}")
 
 
-def end_older_sessions(connection: Connection, number: int, below: int) -> None:
+def end_older_sessions(connection: Connection, platform: UUID | None, number: int, below: int) -> None:
     """End the sessions of an incarnation's epochs below one. A stalled one would hold the epoch's row against the
-    bump. Raise Refused for a session that this account may not end.
+    bump. Another platform's incarnation may have the same number. Raise Refused for a session that this account may not
+    end.
     """
-    older = connection.execute(_text("older_sessions"), {"number": number, "below": below}).all()
+    given = {"ours": f"{short(platform)}-%" if platform else "%", "number": number, "below": below}
+    older = connection.execute(_text("older_sessions"), given).all()
     for row in older:
         if row.connection is not None:
             _end_session(connection, row.connection)
@@ -244,9 +253,13 @@ def _of_pymysql(url: str) -> URL:
     return found.set(drivername="mysql+pymysql")
 
 
-def _enter(raw: Any, number: int, epoch: int) -> None:
-    """Register a new session of a driver, so that a newer driver finds it. Its lock is released when it ends."""
+def _enter(raw: Any, platform: str | None, number: int, epoch: int) -> None:
+    """Register a new session of a driver, so that a newer driver finds it. Its lock is released when it ends.
+
+    The name is random behind the beginning of the platform's id.
+    """
     name = str(uuid4())
+    name = platform + name[SHORT:] if platform else name
     try:
         with raw.cursor() as cursor:
             cursor.execute("SELECT GET_LOCK(%s, 0)", (name,))

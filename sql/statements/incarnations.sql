@@ -28,12 +28,12 @@ UPDATE onlyonce_private.incarnations SET started_at = clock_timestamp() WHERE in
 
 -- end_older_sessions --
 -- Ends the sessions of an incarnation's epochs below one (null: all): a stalled one would hold the epoch row against the
--- bump. Only sessions of this database: incarnations are numbered by platform, and a server may have several platforms. Any
--- role may give its session any name, so the digits of an epoch are bounded.
+-- bump. Only sessions of this database and of one platform: incarnations are numbered by platform, and a server or a sink's
+-- database may have several platforms. Any role may give its session any name, so the digits of an epoch are bounded.
 SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
 WHERE pid <> pg_backend_pid() AND usename = current_user AND datname = current_database()
-  AND application_name LIKE :name_prefix
-  AND CASE WHEN application_name ~ '^onlyonce/[0-9]+/[0-9]{1,18}(/|$)'
+  AND application_name LIKE ANY (:names)
+  AND CASE WHEN application_name ~ '^onlyonce(@[0-9a-f]{8})?/[0-9]+/[0-9]{1,18}(/|$)'
       THEN CAST(:below AS bigint) IS NULL OR split_part(application_name, '/', 3)::bigint < CAST(:below AS bigint) END
 
 -- bump --

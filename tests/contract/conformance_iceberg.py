@@ -156,7 +156,7 @@ class LeavesItToPyiceberg(IcebergAppend):
 
 
 def _left_to_pyiceberg(
-    table: Table, commit: iceberg_commits.Commit, written: Sequence[DataFile], instead_of: object
+    table: Table, commit: iceberg_commits.Commit, written: Sequence[DataFile], schema: int, instead_of: object
 ) -> None:
     with table.transaction() as change:
         with change.update_snapshot(snapshot_properties=commit.summary()).fast_append() as added:

@@ -26,6 +26,7 @@ from onlyonce.sinks.postgres import postgres_unit, sink_postgres
 from onlyonce.testing import scratch
 from onlyonce.testing.scratch import Log, Processes
 from onlyonce.testing.suite import Guarantee, OfLog, Row, Rows, hashed, run_unit
+from tests.contract.conftest import platform_of
 from tests.support.mariadb import MariaDB
 
 VARIABLE = "TEST_MYSQL"
@@ -77,7 +78,7 @@ class MySQLAppend(OfLog):
     def work(self, batch: int) -> postgres_unit.Work:
         """What the driver tells a task."""
         return postgres_unit.Work(
-            self.driver.session(self.database),
+            self.driver.session(self.database, platform_of(self.log)),
             self.unit(batch),
             self.driver.epoch,
             "",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from uuid import UUID
 
 import pytest
 
+from onlyonce.commitlog.units import Authorities
 from onlyonce.database.connect import forget_connections
 from onlyonce.testing.scratch import NOON, Log, ask, plan_of, platform
 from tests.support.platform import Server
@@ -41,3 +43,10 @@ def shared(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """A platform for all tests of a file, which keep apart by their names; the environment's, with a home."""
     with platform(server, tmp_path_factory.mktemp("home")) as log:
         yield log
+
+
+def platform_of(log: Log) -> UUID:
+    """The id of a platform, which the sessions of its drivers in a sink's own database have in their names."""
+    found = Authorities(log.database).identity()
+    assert found
+    return found

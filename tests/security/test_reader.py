@@ -208,4 +208,4 @@ def test_a_name_of_many_digits_ends_no_driver(log: Log) -> None:  # noqa: F811
         ),
         Incarnations.once(log.database) as incarnations,
     ):
-        incarnations._end_older_sessions(driver)
+        incarnations._end_older_sessions(driver, None)

@@ -9,6 +9,11 @@ from onlyonce.core.file_names import FileWindow
 CALLS = count()
 
 
+def by_month_and_day(window: FileWindow, pane: int, shard: int, shards: int) -> str:
+    """A folder for each month, with one for each day."""
+    return f"{window.start:%Y-%m}/{window.start:%d}/{window.start:%H%M}-p{pane}-{shard}of{shards}.jsonl"
+
+
 def by_day(window: FileWindow, pane: int, shard: int, shards: int) -> str:
     """A folder for each day."""
     return f"day={window.start:%Y-%m-%d}/{window.start:%H%M}-{window.end:%H%M}-p{pane}-{shard}of{shards}.jsonl"

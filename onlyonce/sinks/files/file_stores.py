@@ -154,9 +154,10 @@ class LocalStore:
             self._publish(winner)
 
     def published(self, winners: list[Winner]) -> None:
-        """Fsync the final names."""
-        for parent in {(self.folder / winner.name).parent for winner in winners}:
-            sync(parent)
+        """Fsync the final names, and those of the folders in them: a new folder's name is in its parent."""
+        names = [Path(winner.name) for winner in winners]
+        for folder in {self.folder / parent for name in names for parent in name.parents}:
+            sync(folder)
 
     def size(self, winner: Winner) -> int | None:
         """Return the size of a final file; None if it is missing."""

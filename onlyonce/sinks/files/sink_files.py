@@ -9,6 +9,7 @@ writes a valid empty file. JSON lines and text get one column of finished lines,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, pairwise
@@ -124,8 +125,24 @@ _AVRO: dict[pa.DataType, Any] = {
 }  # fmt: skip
 
 
+AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
 def _avro_field(field: pa.Field) -> dict[str, Any]:
+    if not AVRO_NAME.fullmatch(field.name):
+        raise Refused(
+            f"FileSink: Avro does not allow the name of column {field.name!r}: it has letters a-z, digits and _, and "
+            "no digit first",
+            data="nothing was written",
+            hint="give it another name in the function: F.count('*').alias('records'), or withColumnRenamed",
+        )
     return {"name": field.name, "type": ["null", avro_type(field.name, field.type)], "default": None}
+
+
+def check_avro(schema: pa.Schema) -> None:
+    """Raise Refused for a column whose name or type Avro does not have."""
+    for field in schema:
+        _avro_field(field)
 
 
 def avro_type(name: str, kind: pa.DataType) -> Any:
@@ -347,8 +364,7 @@ class FilesWriter:
             load.naming(self._output)
         _, arrow = self._body(schema)
         if self._sink.format == "avro":
-            for field in arrow:
-                avro_type(field.name, field.type)
+            check_avro(arrow)
 
     def lengths(self) -> Lengths:
         """Return no columns: a value may be of any length."""
@@ -548,7 +564,9 @@ def stored(database: Database, sink: FileSink, where: str) -> Stored:
 
 
 def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
-    """Return None: there is no table whose types could differ."""
+    """Return None: there is no table whose types could differ. Raise Refused for columns that Avro does not hold."""
+    if isinstance(output.sink, FileSink) and output.sink.format == "avro":
+        check_avro(to_arrow_schema(schema, timezone="UTC"))
     return None
 
 

@@ -1,9 +1,9 @@
 """Commit to Iceberg tables repeatably: a commit also sets a property of the table that names the batch.
 
 docs/specification/iceberg-commit.md. Snapshots expire, so the last batch of each incarnation and output is in a
-property, which stays. A commit is conditional: the branch must be where it was when the property was read. After a
-conflict the property is read again. pyiceberg's own transaction repeats its commit after a conflict without a check, so
-its parts are passed to the catalog here.
+property, which stays. A commit is conditional: the branch must be where it was when the property was read, and the
+table must have the columns for which the files were written. After a conflict the property is read again. pyiceberg's
+own transaction repeats its commit after a conflict without a check, so its parts are passed to the catalog here.
 
 The data files of an attempt that did not commit stay. No snapshot names them, and `remove_orphan_files` of any engine
 finds them.
@@ -24,7 +24,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
+from pyiceberg.table.update import AssertCurrentSchemaId, AssertRefSnapshotId, AssertTableUUID
 
 from onlyonce.core import ownership, stored_names
 from onlyonce.core.errors import InvariantBroken, Retryable, Superseded
@@ -178,9 +178,10 @@ def once(
     """
     there = look(table.metadata, commit, snapshots=replayed)
     if there is None:
+        schema = table.metadata.current_schema_id
         written = files(table)
         with answering(table.location()):
-            there = _until_alone(table, commit, written, instead_of)
+            there = _until_alone(table, commit, written, schema, instead_of)
     if (there["unit"], there["content"]) != (commit.unit, commit.content):
         raise InvariantBroken(
             f"{table.location()}: batch {commit.batch} of {commit.incarnation} should hold {commit.unit} (content "
@@ -194,9 +195,12 @@ def once(
 
 
 def _until_alone(
-    table: Table, commit: Commit, written: Sequence[DataFile], instead_of: BooleanExpression | None
+    table: Table, commit: Commit, written: Sequence[DataFile], schema: int, instead_of: BooleanExpression | None
 ) -> dict[str, Any]:
-    """Commit, and try again after conflicts. Return what the table then has under the batch."""
+    """Commit, and try again after conflicts. Return what the table then has under the batch.
+
+    schema   the id of the table's schema for which the files were written
+    """
     passing("iceberg-before-commit")
     tries = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(CommitFailedException),
@@ -211,7 +215,7 @@ def _until_alone(
                 if (there := look(table.metadata, commit)) is not None:
                     return there  # an earlier try whose answer was lost, or another driver's commit
                 passing("iceberg-after-look")
-                _put(table, commit, written, instead_of)
+                _put(table, commit, written, schema, instead_of)
     except CommitFailedException as error:
         raise Retryable(
             f"{table.location()}: others committed {BETWEEN} times while a batch was to be written",
@@ -237,14 +241,27 @@ def _refresh(table: Table) -> None:
         raise
 
 
-def _put(table: Table, commit: Commit, written: Sequence[DataFile], instead_of: BooleanExpression | None) -> None:
-    """Try to commit once. Raise CommitFailedException if there was another commit since the table was read."""
+def _put(
+    table: Table, commit: Commit, written: Sequence[DataFile], schema: int, instead_of: BooleanExpression | None
+) -> None:
+    """Try to commit once.
+
+    Raise CommitFailedException if there was another commit since the table was read, and Retryable if the files were
+    written for other partitions or columns. A column that was dropped and added again has another id, and a reader
+    would see null in it.
+    """
     specs = {file.spec_id for file in written} - {table.spec().spec_id}
     if specs:
         raise Retryable(
             f"{table.location()} was partitioned again while a batch was written",
             data="nothing of it is in the table",
             hint="run the same command again",
+        )
+    if schema != table.metadata.current_schema_id:
+        raise Retryable(
+            f"{table.location()}: its columns were changed while a batch was written",
+            data="nothing of it is in the table",
+            hint="run the same command again: it writes the rows with the table's present columns",
         )
     change, summary = table.transaction(), commit.summary()
     if instead_of is not None:
@@ -260,6 +277,7 @@ def _put(table: Table, commit: Commit, written: Sequence[DataFile], instead_of: 
     as_it_was = (
         AssertTableUUID(uuid=table.metadata.table_uuid),
         AssertRefSnapshotId(ref=BRANCH, snapshot_id=at.snapshot_id if at else None),
+        AssertCurrentSchemaId(current_schema_id=schema),
     )
     table.catalog.commit_table(table, as_it_was, change._updates)
     passing("iceberg-after-commit")

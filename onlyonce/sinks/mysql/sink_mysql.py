@@ -57,7 +57,7 @@ class MySQLWriter:
     def __init__(self, context: RunContext, query: Query, output: Output) -> None:
         assert isinstance(output.sink, MySQL)
         self._context, self._query, self._output, self._sink = context, query, output, output.sink
-        self._database = query.driver.session(database_of(output.sink))
+        self._database = query.driver.session(database_of(output.sink), context.platform)
         self._units = PinnedUnits(self._database, output.name, query.driver.epoch)
         self._table = MySQLTable(self._database, output, output.sink, context.target_suffix())
 
@@ -380,6 +380,7 @@ class MySQLTable:
                 hint=f"it has: {', '.join(schema.names)} ({OO_WINDOW} gives window_start and window_end)",
             )
         columns = self.wanted(schema)
+        ownership.MYSQL.refuse_long(self._output.name, columns, "characters")
         self._declared = {f.name: f.dataType.simpleString() for f in schema.fields}
         if self._sink.delete_when:
             run(self._database, lambda connection: self._remember(connection, columns))
@@ -475,6 +476,7 @@ class MySQLTable:
 
         def look(connection: Connection) -> None:
             wanted = self.wanted(schema)
+            ownership.MYSQL.refuse_long(self._output.name, wanted, "characters")
             if there := self._columns(connection, self.name, wanted):
                 self._check(connection, self.name, wanted, there, types=False)
 

@@ -149,6 +149,7 @@ class SinkTable:
             )
 
     def _check_table(self, connection: Connection, table: str, columns: Iterable[str], keys: tuple[str, ...]) -> None:
+        ownership.POSTGRES.refuse_long(self._output.name, columns, "bytes")
         if system := sorted(SYSTEM.intersection(columns)):
             self._refuse(
                 f"PostgreSQL has a column {system[0]} of its own in each table",

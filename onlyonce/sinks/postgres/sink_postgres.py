@@ -101,7 +101,10 @@ class PostgresWriter:
         assert isinstance(output.sink, Postgres)
         self._context, self._query, self._output, self._sink = context, query, output, output.sink
         self._authority = output.sink.connection or "platform"
-        self._database = query.driver.session(units.database_of(output.sink.connection, output.sink.database_kind))
+        self._database = query.driver.session(
+            units.database_of(output.sink.connection, output.sink.database_kind),
+            context.platform if output.sink.connection else None,
+        )
         self._table = SinkTable(self._database, output, output.sink, context.target_suffix())
         self._units = PinnedUnits(self._database, output.name, query.driver.epoch)
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg2
 import pytest
 from sqlalchemy import Connection, text
 
@@ -28,7 +30,7 @@ from onlyonce.database.connect import Database, transaction
 from onlyonce.database.statements import make_home
 from onlyonce.operate import doctor, drop, gc
 from onlyonce.run import reset
-from tests.contract.conftest import NOON, Log, ask, plan_of
+from tests.contract.conftest import NOON, Log, ask, plan_of, platform_of
 from tests.support.steps import Stage, Steps
 
 THERE = "TEST_OTHER_DATABASE"
@@ -76,11 +78,11 @@ def fill(connection: Connection, driver: Driver, partition: int = 0) -> None:
     Units(connection).fill(unit, Content(1, "one"))
 
 
-def unit(database: Database, driver: Driver) -> Steps:
+def unit(log: Log, database: Database, driver: Driver) -> Steps:
     """The same, held before its COMMIT."""
 
     def steps(_: str) -> Iterator[None]:
-        with transaction(driver.session(database)) as connection:
+        with transaction(driver.session(database, platform_of(log))) as connection:
             fill(connection, driver)
             yield
         yield
@@ -258,7 +260,7 @@ def test_a_zombie_before_its_commit_in_the_sinks_database_is_ended_before_anythi
     """Its rows are gone, its lock is free at once, and its next attempt is told what is so."""
     begin(log, driver)
     with Stage(elsewhere.url) as stage:
-        zombie = stage.enter("zombie", unit(elsewhere, driver))
+        zombie = stage.enter("zombie", unit(log, elsewhere, driver))
         assert stage.step(zombie)
         decides(log, driver)
         zombie.finish()
@@ -352,7 +354,7 @@ def test_a_drop_takes_what_the_log_remembers_and_a_straggler_adds_nothing(
         yield
 
     with Stage(elsewhere.url) as stage:
-        straggler = stage.enter("straggler", unit(elsewhere, driver))
+        straggler = stage.enter("straggler", unit(log, elsewhere, driver))
         assert stage.step(straggler)
         dropping = stage.enter("onlyonce-drop", dropped)
         dropping.submit()
@@ -400,6 +402,59 @@ def test_old_units_go_from_the_sinks_database_when_they_go_from_the_log(
     assert not any(THERE in told for told in report.warnings)
     kept = ask(elsewhere.url, "SELECT incarnation, batch_id FROM onlyonce_private.units ORDER BY 1")
     assert kept == [("mill/per_shop/1", 0), (driver.incarnation, 2)]
+
+
+def test_a_start_leaves_the_sessions_of_another_platform_alone(
+    log: Log, driver: Driver, elsewhere: Database, new_log: Callable[[], Log]
+) -> None:
+    """In a database of both their sinks, where the other one's incarnation has the same number. Its own older session is
+    ended."""
+    second = new_log()
+    other = second.start("mill", "per_shop")
+    assert other.number == driver.number
+    with open_session(elsewhere, driver, log) as ours, open_session(elsewhere, other, second) as theirs:
+        units.adopt_authority(second.database, second.restart(other), THERE)
+
+        assert is_open(ours)
+        assert not is_open(theirs)
+        units.adopt_authority(log.database, log.restart(driver), THERE)
+        assert not is_open(ours)
+
+
+@pytest.mark.parametrize("of_sink", [False, True], ids=["a log's", "a sink's"])
+def test_a_start_in_a_platform_whose_database_is_a_sinks_too_ends_its_own_sessions(
+    log: Log, driver: Driver, new_log: Callable[[], Log], of_sink: bool
+) -> None:
+    """A sink's variable may name this platform's database, or another platform's."""
+    second = new_log()
+    other = second.start("mill", "per_shop")
+    own = driver.session(log.database, platform_of(log) if of_sink else None)
+    with held(own) as ours, open_session(log.database, other, second) as theirs:
+        log.restart(driver)
+
+        assert not is_open(ours)
+        assert is_open(theirs)
+
+
+def open_session(database: Database, driver: Driver, log: Log) -> AbstractContextManager[Any]:
+    """A session of a driver in a sink's database, as its sinks have it."""
+    return held(driver.session(database, platform_of(log)))
+
+
+@contextmanager
+def held(database: Database) -> Iterator[Any]:
+    """A session that is stalled."""
+    with closing(psycopg2.connect(database.url.replace("+psycopg2", ""), application_name=database.name)) as session:
+        yield session
+
+
+def is_open(session: Any) -> bool:
+    """Whether the server has not ended it."""
+    try:
+        session.cursor().execute("SELECT 1")
+    except psycopg2.Error:
+        return False
+    return True
 
 
 def test_two_platforms_with_one_database_for_their_sinks_do_not_take_each_other_for_themselves(

@@ -167,6 +167,36 @@ def test_a_table_that_is_made_again_between_look_and_commit_is_refused(
     assert seen(lake.load_table(PLACE.where)) == [("b", 2)]
 
 
+def column_again(lake: Catalog) -> None:
+    """Drop a column and add one of the same name, as a team does: it has another id."""
+    for change in ("delete_column", "add_column"):
+        with lake.load_table(PLACE.where).update_schema() as schema:
+            getattr(schema, change)(("n",), *([LongType()] if change == "add_column" else []))
+
+
+@pytest.mark.parametrize("moment", ["the tasks write", "the commit is made"])
+def test_files_for_other_columns_than_the_table_has_are_not_committed(
+    lake: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """A reader would see null in a column whose id the files do not have. The next attempt has the new columns."""
+    written = files(A)
+
+    def write(there: Table) -> list[DataFile]:
+        found = written(there)
+        if moment == "the tasks write":
+            column_again(lake)
+        return found
+
+    if moment == "the commit is made":
+        between(monkeypatch, lambda: column_again(lake))
+    with pytest.raises(Retryable, match="columns were changed while a batch was written"):
+        iceberg_commits.once(table, commit(), write)
+    assert seen(lake.load_table(PLACE.where)) == []
+
+    iceberg_commits.once(lake.load_table(PLACE.where), commit(), files(A), replayed=True)
+    assert seen(lake.load_table(PLACE.where)) == [("a", 1)]
+
+
 @pytest.mark.parametrize("kind", [types.FloatType(), types.DoubleType()], ids=str)
 def test_a_table_that_is_partitioned_by_floats_is_refused(lake: Catalog, kind: types.IcebergType) -> None:
     """pyiceberg would write a row with 0.0 twice if there is one with -0.0."""

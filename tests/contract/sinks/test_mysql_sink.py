@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
+from uuid import uuid4
 
 import pytest
 from pyspark.sql import types as T
@@ -23,7 +24,7 @@ from onlyonce.core.erasure import Mentions
 from onlyonce.core.errors import DatabaseAway, InvariantBroken, Refused, Retryable, Superseded
 from onlyonce.core.ownership import Place
 from onlyonce.core.units import UnitId
-from onlyonce.database import connect, migrate
+from onlyonce.database import connect, migrate, mysql
 from onlyonce.database.connect import Database
 from onlyonce.sinks.mysql import mysql_rows, mysql_target
 from onlyonce.sinks.mysql.sink_mysql import MySQLTable, StoredInMySQL
@@ -31,6 +32,7 @@ from onlyonce.sinks.postgres import postgres_unit
 from onlyonce.testing.scratch import Log
 from onlyonce.testing.suite import hashed, run_unit
 from tests.contract.conformance_mysql import VARIABLE, batch_of
+from tests.contract.conftest import platform_of
 from tests.support.erasure_places import plants
 from tests.support.mariadb import MariaDB
 
@@ -65,6 +67,11 @@ class There:
         """As the sink has it."""
         return Database(self.server.url(self.name))
 
+    @property
+    def session(self) -> Database:
+        """As the driver has it."""
+        return self.driver.session(self.database, platform_of(self.log))
+
     def rows(self, statement: str, *parameters: Any) -> list[Any]:
         """What a reader sees."""
         return self.server.rows(self.name, statement, *parameters)
@@ -77,9 +84,7 @@ class There:
         texts = more.pop("texts", ())
         loaded = mysql_rows.Loaded(tuple(n.rstrip("!") for n in names), tuple(n.endswith("!") for n in names), texts)
         unit = UnitId(self.driver.incarnation, more.pop("batch", self.number), "per_shop", 0)
-        work = postgres_unit.Work(
-            self.driver.session(self.database), unit, self.driver.epoch, "", "kept", write, keys, (), **more
-        )
+        work = postgres_unit.Work(self.session, unit, self.driver.epoch, "", "kept", write, keys, (), **more)
         self.number += 1
         brought = iter([hashed(batch_of(list(rows)), 0)] if rows else [])
         run_unit(postgres_unit.write_unit(work, mysql_rows.putting(loaded)), brought, 0)
@@ -317,6 +322,17 @@ def test_check_reports_what_a_run_would_refuse(there: There, case: tuple[str, di
         there.table(**sink).check(there.schema("k string, n long, new string"))
 
 
+@pytest.mark.parametrize("when", ["prepare", "check"])
+def test_name_of_a_column_that_mysql_does_not_take_is_refused(there: There, when: str) -> None:
+    """Before there is a table. A name of 64 characters is taken, whatever their bytes."""
+    fits, long = "é" * 64, "é" * 65
+    with pytest.raises(Refused, match="é has 65 characters, and the database takes 64"):
+        getattr(there.table(), when)(there.schema(f"k string, {long} long"))
+    assert there.rows("SHOW TABLES LIKE 'kept'") == []
+
+    getattr(there.table(), when)(there.schema(f"k string, {fits} long"))
+
+
 @pytest.mark.parametrize("key", ["k", "K"])
 def test_a_table_of_the_users_own_gets_the_columns_that_it_lacks(there: There, key: str) -> None:
     """And keeps what it has, in its own letters; the same again changes nothing."""
@@ -362,7 +378,7 @@ def test_tables_are_made_only_under_their_lock(there: There, monkeypatch: pytest
 def test_a_driver_that_was_overtaken_writes_nothing(there: There) -> None:
     """Superseded; and its session is ended while it holds the epoch."""
     there.prepare("n long")
-    session = there.driver.session(there.database)
+    session = there.session
     newer = there.log.restart(there.driver)
 
     def hold() -> None:
@@ -379,11 +395,32 @@ def test_a_driver_that_was_overtaken_writes_nothing(there: There) -> None:
     assert there.rows("SELECT * FROM kept") == there.rows("SELECT * FROM onlyonce_units") == []
 
 
+def test_a_start_leaves_the_sessions_of_another_platform_in_mysql_alone(
+    there: There, new_log: Callable[[], Log]
+) -> None:
+    """Its incarnation may have the same number. The start ends its platform's older session is ended."""
+    other = new_log()
+    theirs = replace(other.start("mill", "per_shop"), number=there.driver.number)
+    newer = replace(other.restart(theirs), number=there.driver.number)
+    assert newer.epoch > there.driver.epoch
+
+    def start_again() -> None:
+        with connect.transaction(theirs.session(there.database, platform_of(other))) as ended:
+            units.adopt_authority(other.database, newer, VARIABLE)
+            ended.execute(text("SELECT 1"))
+
+    with connect.transaction(there.session) as holding:
+        with pytest.raises(DatabaseAway):
+            start_again()
+        assert holding.execute(text("SELECT 1")).scalar() == 1
+
+
 def test_ended_sessions_are_forgotten_by_one_statement(there: There) -> None:
     """Each task has had a session: a new driver asks the same, however many have ended."""
     asked = []
     for ended in (0, 1, 50):
-        names = ", ".join(f"(uuid(), {there.driver.number}, {there.driver.epoch})" for _ in range(ended))
+        sessions = [f"{mysql.short(platform_of(there.log))}{str(uuid4())[mysql.SHORT :]}" for _ in range(ended)]
+        names = ", ".join(f"('{name}', {there.driver.number}, {there.driver.epoch})" for name in sessions)
         if names:
             there.rows(f"INSERT INTO onlyonce_sessions (name, number, epoch) VALUES {names}")
         there.driver = there.log.restart(there.driver)

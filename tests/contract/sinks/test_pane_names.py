@@ -16,7 +16,7 @@ from onlyonce.commitlog.files import Files
 from onlyonce.core.errors import InvariantBroken, Refused
 from onlyonce.database.connect import run
 from onlyonce.database.statements import make_home
-from onlyonce.sinks.files import finalize, pane_names
+from onlyonce.sinks.files import file_stores, finalize, pane_names
 from onlyonce.sinks.files.file_stores import _open
 from tests.contract.conftest import NOON, Log
 from tests.contract.shards import MINUTE, Shards, sales, wanted
@@ -68,6 +68,18 @@ def check_next(shop: Shards, minute: int) -> None:
     """What a batch of this minute checks before it writes a file."""
     window = (NOON + minute * MINUTE, NOON + (minute + 1) * MINUTE)
     pane_names.check_next(Files(shop.log.database), shop.output, shop.place, "shop", [window])
+
+
+@pytest.mark.parametrize("shop", ["disk"], indirect=True)
+def test_each_folder_of_a_final_name_is_made_durable(shop: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder's own name is in its parent: after a power cut a durable file would have no path."""
+    shop.sink = named("by_month_and_day")
+    shop.batch(0, sales(3))
+    synced: list[Path] = []
+    monkeypatch.setattr(file_stores, "sync", synced.append)
+    finalize.main([])
+
+    assert {*synced} == {shop.folder, shop.folder / f"{NOON:%Y-%m}", shop.folder / f"{NOON:%Y-%m}" / f"{NOON:%d}"}
 
 
 def test_panes_of_a_window_have_the_names_of_the_function(shop: Shards) -> None:

@@ -175,6 +175,7 @@ def test_what_a_table_rejects_is_refused_at_once(log: Log, driver: Driver, write
         ("CREATE DOMAIN results.word text NOT NULL; CREATE TABLE results.shop (shop text PRIMARY KEY, theirs results.word)", ("shop",), "requires the column theirs"),
         ("SELECT", ("shop", "ctid"), "a column ctid of its own"),
         ("SELECT", ("shop", "xmin"), "a column xmin of its own"),
+        ("SELECT", ("shop", "é" * 32), "é has 64 bytes, and the database takes 63"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("when", ["prepare", "check"])

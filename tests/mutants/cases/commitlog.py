@@ -70,7 +70,7 @@ MUTANTS = (
         "onlyonce/commitlog/incarnations.py",
         Delete(
             "Incarnations.bump",
-            'ask(self.connection, "incarnations", "end_older_sessions", name_prefix=stored_names.driver_session(incarnation.number, "%"), below=None)',
+            'ask(self.connection, "incarnations", "end_older_sessions", names=[session_name(platform, incarnation.number, "%") for platform in (None, ours)], below=None)',
         ),
         tests=(EPOCHS + "test_the_newer_driver_writes_what_the_zombie_could_not",),
     ),
@@ -79,9 +79,26 @@ MUTANTS = (
         "a newer driver does not end an older one's sessions in MySQL, which hold the epoch",
         "onlyonce/commitlog/incarnations.py",
         Delete(
-            "Incarnations._end_older_sessions", "mysql.end_older_sessions(self.connection, driver.number, driver.epoch)"
+            "Incarnations._end_older_sessions",
+            "mysql.end_older_sessions(self.connection, platform, driver.number, driver.epoch)",
         ),
         tests=(MYSQL + "test_a_driver_that_was_overtaken_writes_nothing",),
+    ),
+    Mutant(
+        "another-platforms-sessions-ended",
+        "a driver's start ends another platform's sessions in a database of both their sinks",
+        "onlyonce/commitlog/incarnations.py",
+        Always("session_name", "platform is None"),
+        tests=(
+            "tests/contract/commitlog/test_authorities.py::test_a_start_leaves_the_sessions_of_another_platform_alone",
+        ),
+    ),
+    Mutant(
+        "another-platforms-mysql-sessions-ended",
+        "a driver's start ends another platform's sessions in a MySQL of both their sinks",
+        "onlyonce/database/mysql.py",
+        Replace("end_older_sessions", 'f"{short(platform)}-%" if platform else "%"', '"%"'),
+        tests=(MYSQL + "test_a_start_leaves_the_sessions_of_another_platform_in_mysql_alone",),
     ),
     Mutant(
         "refused-in-two-steps",

@@ -276,6 +276,19 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "outputs-14-iceberg-other-columns",
+        "files for other columns than an Iceberg table has are committed",
+        "onlyonce/sinks/iceberg/iceberg_commits.py",
+        Replace(
+            "_until_alone",
+            "_put(table, commit, written, schema, instead_of)",
+            "_put(table, commit, written, table.metadata.current_schema_id, instead_of)",
+        ),
+        tests=(
+            "tests/contract/sinks/test_iceberg_sink.py::test_files_for_other_columns_than_the_table_has_are_not_committed[the tasks write]",
+        ),
+    ),
+    Mutant(
         "outputs-conformance-in-order-by-their-times",
         "versions that are in order by when they begin have that column twice",
         "onlyonce/sinks/postgres/postgres_rows.py",
@@ -538,8 +551,8 @@ MUTANTS = (
         Replace(
             "_put",
             "(AssertTableUUID(uuid=table.metadata.table_uuid), AssertRefSnapshotId(ref=BRANCH, "
-            "snapshot_id=at.snapshot_id if at else None))",
-            "(AssertTableUUID(uuid=table.metadata.table_uuid),)",
+            "snapshot_id=at.snapshot_id if at else None), AssertCurrentSchemaId(current_schema_id=schema))",
+            "(AssertTableUUID(uuid=table.metadata.table_uuid), AssertCurrentSchemaId(current_schema_id=schema))",
         ),
         tests=(ICEBERG + "test_rows_that_others_commit_between_look_and_commit_stay",),
     ),

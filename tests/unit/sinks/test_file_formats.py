@@ -14,7 +14,10 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.types import StructType
 
+from onlyonce.api.pipeline import Output
+from onlyonce.api.sinks import FileSink
 from onlyonce.core.errors import Refused
 from onlyonce.sinks.base.pinned import RecordBatches
 from onlyonce.sinks.files import sink_files
@@ -101,3 +104,17 @@ def test_a_column_that_avro_does_not_hold_is_refused() -> None:
     """A list, say; with the way out."""
     with pytest.raises(Refused, match="to_json"):
         written("avro", [], pa.schema([("list", pa.list_(pa.int64()))]))
+
+
+@pytest.mark.parametrize("name", ["count(1)", "2nd", "größe", "n\n", ""])
+def test_a_name_that_avro_does_not_allow_is_refused_by_check(name: str) -> None:
+    """fastavro writes such a file, and other readers do not open it."""
+    output = Output(name="sales", transform="a:b", sink=FileSink(format="avro"))
+    pipeline: Any = None
+    allowed = StructType().add("_n2", "long")
+    assert sink_files.types_there(pipeline, output, allowed) is None
+
+    with pytest.raises(Refused, match="Avro does not allow"):
+        sink_files.types_there(pipeline, output, allowed.add(name, "long"))
+    with pytest.raises(Refused, match="Avro does not allow"):
+        written("avro", [], pa.schema([(name, pa.int64())]))

@@ -55,14 +55,14 @@ class Server:
 def test_a_session_that_has_ended_is_no_error_and_one_that_may_not_be_ended_is() -> None:
     """It could hold the epoch's row for as long as it is stalled, and nobody would know why the run waits."""
     ended: Any = Server(1094)
-    mysql.end_older_sessions(ended, 7, 3)
+    mysql.end_older_sessions(ended, None, 7, 3)
     assert ended.done == ["KILL 1", "remove a b c"]
 
     kept: Any = Server(1095)
     with pytest.raises(Refused, match="does not let loader end session 2") as told:
-        mysql.end_older_sessions(kept, 7, 3)
+        mysql.end_older_sessions(kept, None, 7, 3)
     assert "CONNECTION_ADMIN" in told.value.hint
     assert kept.done == ["KILL 1"]
 
     with pytest.raises(OperationalError):
-        mysql.end_older_sessions(Server(2013), 7, 3)  # type: ignore[arg-type]
+        mysql.end_older_sessions(Server(2013), None, 7, 3)  # type: ignore[arg-type]
