@@ -154,6 +154,17 @@ def _neighbours(window: Joined, span: Span) -> Span:
     return Span(min(span.start, window.assign(low)[0][0]), max(span.stop, window.assign(high - 1)[0][0] + 1))
 
 
+def windows_near(window: Joined, time: Micros) -> list[tuple[Micros, Micros]]:
+    """Return the windows of all rows that a record at `time` may be in, earliest first.
+
+    A joined row may be in the window of the record that was joined with this one."""
+    low, high = max(time - window.reach, FIRST), min(time + window.reach, LAST)
+    found = window.assign(low)
+    while found[-1][1] <= high:
+        found += window.assign(found[-1][1])
+    return found
+
+
 def closed_part(
     pipeline: str, output: str, window: Window, span: Span, closed_until: Micros | None, *, open_rows: bool
 ) -> Span:

@@ -232,7 +232,7 @@ def blank_files(lines: Lines) -> None:
     stores.sync(lines.path.parent)
 
 
-def left_in_files(pipeline: Pipeline, condition: Condition) -> Iterator[Left]:
+def left_in_files(pipeline: Pipeline, condition: Condition, files: list[Path] | None) -> Iterator[Left]:
     """Yield the input that the search at the end does not read.
 
     The search reads all files and objects of an inbox and of the archive.
@@ -257,13 +257,13 @@ def left_in_files(pipeline: Pipeline, condition: Condition) -> Iterator[Left]:
             "not compared with the number of records, since other sources have records without a line in a folder",
             "look in files that were deleted, moved or compressed",
         )
-    for name in inputs_sharing(pipeline):
+    for name in inputs_sharing(pipeline, files):
         yield Left(f"data of the pipeline {name}, which reads the same inbox", NOT_SEARCHED, f"onlyonce forget {name}")
 
 
-def inputs_sharing(pipeline: Pipeline) -> list[str]:
-    """Return the other declared pipelines that read the same inbox."""
-    others = declarations.load().values()
+def inputs_sharing(pipeline: Pipeline, files: list[Path] | None) -> list[str]:
+    """Return the other pipelines that read the same inbox, of those that the files declare (--pipelines)."""
+    others = declarations.load(files).values()
     return sorted(other.name for other in others if other.name != pipeline.name and folders.shared(pipeline, other))
 
 

@@ -19,13 +19,13 @@ from onlyonce.api.joins_and_state import FROM_START
 from onlyonce.api.outputs import what_to_do
 from onlyonce.api.pipeline import Output, Pipeline, target
 from onlyonce.commitlog import removals
-from onlyonce.commitlog.backfills import Backfills
+from onlyonce.commitlog.backfills import Backfills, Panes
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.cuts import Compactions
 from onlyonce.commitlog.erasures import Erasure, Erasures, Spans
 from onlyonce.commitlog.removals import Removals
 from onlyonce.core import line_values, locations, retention, stored_names
-from onlyonce.core.backfill import Span, spans
+from onlyonce.core.backfill import Span, spans, windows_near
 from onlyonce.core.batch import bounds_in_micros, to_micros, to_time
 from onlyonce.core.erasure import NOT_SEARCHED, Condition, Left
 from onlyonce.core.errors import Refused, Retryable
@@ -42,7 +42,7 @@ from onlyonce.core.stored_names import (
     OO_RAW,
     OO_REASON,
 )
-from onlyonce.core.windows import Bounds, Chained, Micros, Session
+from onlyonce.core.windows import Bounds, Chained, Joined, Micros, Session
 from onlyonce.database.connect import Database, Scope
 from onlyonce.failpoints import passing
 from onlyonce.operate import erase_inputs
@@ -196,15 +196,25 @@ def windows_upto(scope: Scope, pipeline: Pipeline, records: Records) -> int:
         if root.window is not None and records.times and root.name not in from_the_start:
             closed = Backfills(scope).reach(instance, root.name).closed_until(root)
             last = max(root.window.last_end(to_micros(time) or 0) for time in records.times)
-            if closed is None or closed < last:
+            if closed is None or closed < last or _in_open_row(scope, pipeline, root, records.times):
                 raise still_in_use(
                     pipeline, f"output {root.name} has open windows with these records, which its stream keeps"
                 )
     return least
 
 
+def _in_open_row(scope: Scope, pipeline: Pipeline, root: Output, times: list[datetime]) -> bool:
+    """Return whether an open window may have a row of these records, because a record that they were joined with is
+    there.
+    """
+    if root.join is None:
+        return False
+    starts = _starts(root, times)
+    return any(start in starts for start, _ in Panes(scope).open_panes(pipeline.name, root.name))
+
+
 def windows_again(scope: Scope, pipeline: Pipeline, times: list[datetime]) -> Spans:
-    """Return, for each output that can replace its rows, the closed windows that hold these event times.
+    """Return, for each output that can replace its rows, the closed windows that may have rows of these event times.
 
     Windows that start before what is kept are left out.
     """
@@ -230,14 +240,23 @@ def _stop(root: Output, span: Span, windows: list[Bounds]) -> Micros:
 
 
 def _moments(root: Output, times: list[datetime]) -> list[datetime]:
-    """Return moments in the windows that hold these event times.
+    """Return moments in the windows that may have rows of these event times.
 
     A window of a chain may begin after the record, if another window of the chain brings the record in.
     """
-    if not isinstance(root.window, Chained):
+    if not isinstance(root.window, Chained | Joined):
         return times
-    starts = {start for time in times for start, _ in root.window.assign(to_micros(time) or 0)}
-    return [time for start in sorted(starts) if (time := to_time(start))]
+    return [to_time(start) for start in sorted(_starts(root, times))]
+
+
+def _starts(root: Output, times: list[datetime]) -> set[Micros]:
+    """Return where the windows of a chain or join begin that may have rows of these event times."""
+    window = root.window
+    assert isinstance(window, Chained | Joined)
+    moments = {to_micros(time) for time in times}
+    if isinstance(window, Joined):
+        return {start for moment in moments for start, _ in windows_near(window, moment)}
+    return {start for moment in moments for start, _ in window.assign(moment)}
 
 
 def left_in_windows(database: Database, pipeline: Pipeline, again: Spans, kept: int) -> Iterator[Left]:

@@ -14,6 +14,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -110,7 +111,7 @@ UNKNOWN = (
 
 
 def unsearched_places(
-    database: Database, pipeline: Pipeline, condition: Condition, erasure: Erasure, kept: int, master: str | None
+    database: Database, pipeline: Pipeline, condition: Condition, erasure: Erasure, kept: int, asked: Namespace
 ) -> Iterator[Left]:
     """Yield each place of an erasure that has removed `kept` records from `events`."""
     if erasure.without_line:
@@ -120,10 +121,10 @@ def unsearched_places(
             "look in the compressed files that this receipt names, and in files that were deleted or moved",
         )
     yield from erase_rows.left_in_windows(database, pipeline, erasure.spans, kept)
-    yield from left_in_topics(pipeline, master)
+    yield from left_in_topics(pipeline, asked.master)
     for name in Subscriptions(database).of_pipeline(pipeline.name):
         yield Left(f"messages of the Pub/Sub subscription {name}", NOT_SEARCHED, PUBSUB_GOES)
-    yield from erase_inputs.left_in_files(pipeline, condition)
+    yield from erase_inputs.left_in_files(pipeline, condition, asked.pipelines)
     for bucket in _buckets(database, pipeline):
         yield Left(
             f"objects that were deleted from {bucket} or replaced, and uploads that were not ended",
@@ -183,10 +184,10 @@ class Found:
         return max(0, without)
 
 
-def refuse_in_use(database: Database, pipeline: Pipeline, found: Found) -> None:
+def refuse_in_use(database: Database, pipeline: Pipeline, found: Found, files: list[Path] | None) -> None:
     """Raise Refused if a driver is running. Raise Retryable if records still wait to be read or sent."""
     Erasures(database).refuse_in_use(pipeline.name)
-    new = _not_taken_in(database, pipeline, found)
+    new = _not_taken_in(database, pipeline, found, files)
     unsent = [row for row in found.outbox if row.state not in ("delivered", "dead", "invalid")]
     if new or unsent:
         what = f"{new[0]} is not taken in yet" if new else f"output {unsent[0].output} has not sent them yet"
@@ -197,16 +198,16 @@ def refuse_in_use(database: Database, pipeline: Pipeline, found: Found) -> None:
         )
 
 
-def _not_taken_in(database: Database, pipeline: Pipeline, found: Found) -> list[Location]:
+def _not_taken_in(database: Database, pipeline: Pipeline, found: Found, files: list[Path] | None) -> list[Location]:
     """Return files and objects with such lines whose batch is not committed, by any pipeline that reads the inbox.
 
     Files in the archive were committed.
     """
     everything: list[Location] = [*(one.path for one in found.files), *found.objects]
-    declared = declarations.load()
+    declared = declarations.load(files)
     readers = [
         source
-        for name in (pipeline.name, *erase_inputs.inputs_sharing(pipeline))
+        for name in (pipeline.name, *erase_inputs.inputs_sharing(pipeline, files))
         for source in api_pipeline.each_input(declared.get(name, pipeline))
     ]
     new: set[Location] = set()
@@ -274,7 +275,7 @@ def main(argv: list[str]) -> Report:
     found = _look(database, pipeline, condition)
     mentions = erase_inputs.source_mentions(pipeline, condition)
     if begun is None:
-        refuse_in_use(database, pipeline, found)
+        refuse_in_use(database, pipeline, found, asked.pipelines)
         erase_search.refuse_leftovers(database, pipeline, mentions)
         todo = _meant(database, pipeline, found, ids=asked.ids)
         refuse_open_sessions(database, pipeline, found.records.times, todo, asked)
@@ -285,7 +286,7 @@ def main(argv: list[str]) -> Report:
             [] if erases and _any(found) else erase_search.search_everything(database, pipeline, mentions, asked.leave)
         )
         if not erases or not (_any(found) or places):
-            others = unsearched_places(database, pipeline, condition, todo, found.records.fates["kept"], asked.master)
+            others = unsearched_places(database, pipeline, condition, todo, found.records.fates["kept"], asked)
             stays = [*_left_out(pipeline, asked), *others]
             return _outlook(pipeline, condition, found, todo, places, stays)
         by, salt = asked.by or getpass.getuser(), secrets.token_hex(16)
@@ -339,7 +340,7 @@ def _erase(
     replaced = {
         output: spans for output, spans in erasure.spans.items() if output not in {one.output for one in failed}
     }
-    others = unsearched_places(database, pipeline, condition, replace(erasure, spans=replaced), kept, asked.master)
+    others = unsearched_places(database, pipeline, condition, replace(erasure, spans=replaced), kept, asked)
     left = [
         *(place.left() for place in places), *(one.left(pipeline) for one in failed), *_left_out(pipeline, asked),
         *others,

@@ -390,4 +390,4 @@ def test_files_stay_if_another_pipeline_reads_them_by_other_paths(
 
     assert shop.places == STAY
     assert any(f"the files of {shop.inbox} stay: other reads them too" in warning for warning in report.warnings)
-    assert "other" in erase_inputs.inputs_sharing(declarations.load()["shop"])
+    assert "other" in erase_inputs.inputs_sharing(declarations.load()["shop"], None)

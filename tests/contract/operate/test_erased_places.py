@@ -225,7 +225,7 @@ def test_a_receipt_says_if_records_and_lines_were_not_compared(
     def left(*sources: Any) -> bool:
         each = [replace(closed.pipeline, source=source) for source in sources]
         monkeypatch.setattr("onlyonce.api.pipeline.each_input", lambda _: each)
-        lines = [one.line() for one in erase_inputs.left_in_files(closed.pipeline, CONDITION)]
+        lines = [one.line() for one in erase_inputs.left_in_files(closed.pipeline, CONDITION, None)]
         return any("not compared with the number of records" in line for line in lines)
 
     topic = Kafka(topic="t", servers="127.0.0.1:1")
@@ -242,7 +242,8 @@ def test_what_is_not_ours_is_named(tmp_path: Path) -> None:
     declared = declarations.load([Path(SHOP)])["shop"]
 
     def left(given: Any) -> str:
-        return " ".join(one.line() for one in erase_inputs.left_in_files(replace(declared, source=given), CONDITION))
+        left = erase_inputs.left_in_files(replace(declared, source=given), CONDITION, None)
+        return " ".join(one.line() for one in left)
 
     assert left(Growing(inbox=str(grown))) == ""
     assert [mentioned(file) for file in stored_below(grown, "")] == [True]

@@ -6,6 +6,8 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,16 +19,19 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from onlyonce import settings
-from onlyonce.api.pipeline import Output, Pipeline, PubSub
+from onlyonce.api.joins_and_state import Join
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, PubSub
 from onlyonce.cli import app
 from onlyonce.commitlog import backfills
 from onlyonce.commitlog.backfills import Backfills
 from onlyonce.commitlog.removals import Removals
 from onlyonce.core import erasure, line_values
+from onlyonce.core.batch import to_micros
 from onlyonce.core.erasure import Mentions
 from onlyonce.core.errors import Refused, Retryable
 from onlyonce.core.frontier import Frontier
 from onlyonce.core.runs import Report
+from onlyonce.core.windows import Fixed
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.failpoints import FailPoint
 from onlyonce.operate import audit, compact, erase_inputs, erase_rows, erase_search, forget
@@ -35,11 +40,12 @@ from onlyonce.run import reset
 from onlyonce.sinks import targets
 from onlyonce.sources import pubsub_lines, record_id
 from onlyonce.tables import commit, opening, rewrite
-from tests.contract.shop import Shop, at, shop  # noqa: F401 - a fixture
+from tests.contract.shop import MINUTE, Shop, at, shop  # noqa: F401 - a fixture
 from tests.support.erasure_places import plants
 
 COMPUTE_AGAIN = forget._compute_again
 WHO = "u17-secret"
+SECOND = MINUTE / 60
 BROKEN = f'{{"id":"{WHO}", broken'
 LINES = [f'{{"id":"{WHO}","at":"2026-01-01T00:00:00Z"}}', '{"id":"other"}', f'{{"id":"{WHO}0"}}', BROKEN]
 
@@ -397,6 +403,68 @@ def test_erasure_waits_for_no_pipeline_that_skips_the_folder(
     erase()
 
     assert file.read_text().count(WHO) == 1  # the id of another record begins alike
+
+
+def test_erasure_waits_for_the_pipelines_of_its_files(
+    closed: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If `--pipelines` names files, whatever ONLYONCE_PIPELINES names."""
+    text = Path("tests/support/shop.py").read_text().replace('name="shop",\n', 'name="other",\n', 1)
+    text = text.replace("source=Files(", f'source=Files(inbox="{settings.inbox("shop")}", ')
+    (tmp_path / "other.py").write_text(text.replace('"results.', '"elsewhere.'))
+    files = ("--pipelines", "tests/support/shop.py", "--pipelines", str(tmp_path / "other.py"))
+
+    with pytest.raises(Retryable, match=r"1\.jsonl is not taken in yet"):
+        erase(*files)
+
+    entry = {"path": [str(settings.inbox("shop") / "1.jsonl")], "batch_no": [-1], "size": [1], "modified_ns": [1]}
+    write_deltalake(
+        str(settings.data_dir("other") / "files"), pa.table(entry | {"refusal": pa.array([None], pa.string())})
+    )
+    report = erase(*files)
+
+    assert any("other, which reads the same inbox" in row["place"] for row in report.tables[forget.LEFT])
+
+
+@pytest.mark.parametrize(
+    ("time", "within", "windows"),
+    [
+        (at(1) + 10 * SECOND, 30 * SECOND, [at(0)]),
+        (at(2) + 50 * SECOND, 30 * SECOND, [at(3)]),
+        (at(6) + 10 * SECOND, 200 * SECOND, [at(3)]),
+        (at(1) + 40 * SECOND, 30 * SECOND, []),
+    ],
+    ids=["the window before", "the window after", "a window farther away", "none"],
+)
+def test_window_of_the_other_record_of_a_join_is_computed_again(
+    closed: Shop, time: datetime, within: timedelta, windows: list[datetime]
+) -> None:
+    """The record's own window has no row."""
+    found = erase_rows.windows_again(closed.log.database, joined(within), [time])
+
+    assert [start for spans in found.values() for start, _ in spans] == [to_micros(start) for start in windows]
+
+
+def test_erasure_waits_until_the_window_of_the_other_record_is_closed(closed: Shop) -> None:
+    """The record's own window is closed."""
+    records = erase_rows.Records(times=[at(2) + 50 * SECOND])
+    database, join = closed.log.database, joined(30 * SECOND)
+    assert erase_rows.windows_upto(database, join, records) >= 0
+    closed.log.rows(f"UPDATE onlyonce_private.panes SET final = false WHERE window_start = '{at(3)}' RETURNING output")
+
+    with pytest.raises(Retryable, match="output per_shop has open windows with these records"):
+        erase_rows.windows_upto(database, join, records)
+
+    erase_rows.windows_upto(database, join, replace(records, times=[at(2) + 20 * SECOND]))
+
+
+def joined(within: timedelta) -> Pipeline:
+    """The pipeline whose output `per_shop` is a join."""
+    join = Join(left="m:left", right="m:right", on="id", within=within)
+    output = Output(name="per_shop", join=join, window=Fixed(MINUTE), sink=Delta())
+    return Pipeline(
+        name="shop", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at", outputs=[output]
+    )
 
 
 @pytest.mark.parametrize("alias", ["id", "Nummer"])

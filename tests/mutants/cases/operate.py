@@ -80,6 +80,15 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "erased-from-its-own-window-alone",
+        "a joined row stays if the erased record is in another window than the record that it was joined with",
+        "onlyonce/operate/erase_rows.py",
+        Replace("_moments", "Chained | Joined", "Chained"),
+        tests=(
+            "tests/contract/operate/test_forget.py::test_window_of_the_other_record_of_a_join_is_computed_again[the window before]",
+        ),
+    ),
+    Mutant(
         "archive-waits-for-good",
         "an input file below a folder stays, since another pipeline that skips folders has not read it",
         "onlyonce/sources/folders.py",

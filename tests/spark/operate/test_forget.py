@@ -185,6 +185,52 @@ def test_an_erasure_waits_until_a_merged_session_is_closed(
     assert (f"{row['window_start']:%H:%M:%S}", row["sales"]) == ("00:00:04", 25)
 
 
+def test_joined_rows_go_from_the_windows_of_their_left_records(
+    new_platform: Callable[..., Platform], spark: object
+) -> None:
+    """The erased payments are in other windows. While such a window is open, the erasure waits."""
+    platform = new_platform("tests/support/joined_shop.py")
+
+    def read(*files: list[tuple[str, str, int]]) -> None:
+        for some in files:
+            records = [
+                {
+                    "id": f"{kind}-{second}",
+                    "kind": kind,
+                    "shop": shop,
+                    "at": (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=second)).isoformat(),
+                    "cents": 7,
+                }
+                for kind, shop, second in some
+            ]
+            platform.put("shop", f"{some[0][2]:04}.jsonl", records)
+        platform.run("shop")
+        platform.end_sessions()
+
+    def forget_payment(second: int) -> Report:
+        report = forget.main(["shop", "--where", f"id = 'payment-{second}'", "--yes", "--master", "local[2]"])
+        platform.end_sessions()
+        return report
+
+    def rows() -> list[tuple[str, Any]]:
+        found = platform.sql("SELECT order_id, payment_id FROM results.all_of_both WHERE payment_id IS NOT NULL")
+        return sorted(zip(found["order_id"], found["payment_id"], strict=True))
+
+    read([("payment", "a", 50), ("order", "a", 70)], [("order", "b", 105)], [("order", "b", 106)])
+    assert rows() == [("order-70", "payment-50")]
+    with pytest.raises(Retryable, match="has open windows with these records"):
+        forget_payment(50)
+    read([("order", "c", 170), ("payment", "c", 190)], [("order", "b", 3600)], [("order", "b", 3700)])
+    assert rows() == [("order-170", "payment-190"), ("order-70", "payment-50")]
+
+    reports = [forget_payment(second) for second in (50, 190)]
+
+    assert [report.facts["windows"] > 0 for report in reports] == [True, True]
+    assert rows() == []
+    assert platform.table("shop/paid").empty
+    assert audit.main(["--data"]).warnings == []
+
+
 def test_a_record_of_one_of_several_sources_goes(new_platform: Callable[..., Platform], spark: object) -> None:
     """By a renamed column and a constant of its source. A record of the same id from the other source stays."""
     platform = new_platform("tests/support/two_sources.py")
