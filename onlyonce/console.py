@@ -104,7 +104,7 @@ def show_rows(
     else:
         _show_table(rows, cells, widths, out)
     if empty_columns := [name for name in rows[0] if name not in names]:
-        _show(f"empty in all rows: {', '.join(empty_columns)}", out, style="dim")
+        _show(f"without a value: {', '.join(empty_columns)}", out, style="dim")
     if cut := [name for name, column in full.items() if column != [_cut(cell) for cell in column]]:
         _show(f"cut here, whole with --json: {', '.join(cut)}", out, style="dim")
 

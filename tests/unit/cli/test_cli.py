@@ -542,7 +542,7 @@ def test_rows_as_a_table_group_counts_and_leave_ids_as_they_are(monkeypatch: pyt
     shown = runner.invoke(app, ["status"]).stdout
 
     assert all(text in shown for text in ("1234", "5,678", "yes", "[raw]", "[b]x"))
-    assert re.findall(".*late.*", shown) == ["empty in all rows: late"]  # a column without a value is left out
+    assert re.findall(".*late.*", shown) == ["without a value: late"]  # a column without a value is left out
 
 
 @pytest.mark.parametrize("width", [240, 80, 40])
@@ -553,7 +553,7 @@ def test_columns_without_a_value_are_named_below_the_table(width: int) -> None:
 
     console.show_rows(rows, console.Visible(width=width, file=out))
 
-    assert out.getvalue().splitlines()[-1].strip() == "empty in all rows: oldest, note"
+    assert out.getvalue().splitlines()[-1].strip() == "without a value: oldest, note"
 
 
 BATCHES = [
