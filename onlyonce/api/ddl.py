@@ -102,6 +102,13 @@ def check(whose: str, parts: list[str]) -> None:
     """
     for part in parts:
         name, kind = named(part)
+        if name.endswith(":") or kind.startswith(":"):
+            column = name.removesuffix(":")
+            raise Refused(
+                f"{whose}: column {column} has a colon before its type",
+                data="nothing was read or written",
+                hint=f"take out the colon: '{column} {kind.removeprefix(':').strip()}'",
+            )
         if not kind:
             raise Refused(f"{whose}: column {name} has no type", hint=f"write it as '{name} string', for example")
         _check_brackets(f"{whose}: column {name}", kind)

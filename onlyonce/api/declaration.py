@@ -175,6 +175,8 @@ def declaration(cls: type[T]) -> type[T]:
                 options[option] = import_path(cls.__name__, option, value) if option in named else value
                 refuse_other_types(cls, {option: options[option]})
                 _refuse_other_classes(self, option, options[option], several=option in several)
+                if option in VARIABLES and options[option] is not None:
+                    _refuse_secret(cls.__name__, option, options[option])
         if missing := [name for name in required if name not in options]:
             whose = f" {options['name']!r}" if options.get("name") else ""
             listed = " and ".join(f"`{name}`" for name in missing)
@@ -195,6 +197,23 @@ def declaration(cls: type[T]) -> type[T]:
     if getattr(cls, "is_leaf", False):
         LEAVES.add(cls.__name__)
     return made  # type: ignore[no-any-return]
+
+
+VARIABLES = ("connection", "authorization", "secret")
+"""The options that name an environment variable, whose value may be a secret."""
+
+
+def _refuse_secret(whose: str, option: str, given: str) -> None:
+    """Raise Refused for what can't be the name of a variable. It may be the secret itself, so no message repeats it."""
+    if re.fullmatch(r"[\w.-]+", given) and not given.startswith("whsec_"):
+        return
+    what = "is a URL" if "://" in given else "is not the name of an environment variable"
+    raise Refused(
+        f"{whose}: {option} {what}",
+        data="nothing was read or written",
+        hint=f"write the value into an environment variable where the driver runs, such as SHOP_{option.upper()}, and "
+        f"name it: {option}='SHOP_{option.upper()}'. A file of declarations must not have a password",
+    )
 
 
 MEANS = {

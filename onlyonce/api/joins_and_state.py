@@ -97,11 +97,6 @@ class Lookup:
                 hint="table=Delta(path='/lake/customers'), or Postgres(table='public.customers', "
                 "connection='SHOP_DATABASE_URL')",
             )
-        if "://" in (getattr(self.table, "connection", None) or ""):
-            raise Refused(
-                f"lookup {self.name}: connection is a URL",
-                hint="name the environment variable that holds it: it has a password",
-            )
         if self.refresh is not None and self.table.keeps_versions:
             raise Refused(
                 f"lookup {self.name}: refresh is for a copy of a PostgreSQL table; a Delta table's newest version "

@@ -492,10 +492,6 @@ class MySQL(DeclaredSink):
         # A temporary table of a unit, `oo_…`, would hide a table of that name.
         if self.table.lower().startswith(("onlyonce_", "oo_")):
             raise Refused(f"MySQL: {self.table!r} has a name of the platform's own tables", hint="choose another name")
-        if "://" in self.connection:
-            raise Refused(
-                "MySQL: connection is a URL", hint="name the environment variable that holds it: it has a password"
-            )
 
     def target(self, default: str) -> str:
         """Return where the rows go, as a string, like `Delta.target`."""

@@ -48,6 +48,8 @@ def explained(error: SyntaxError, text: str) -> Explained:
     if said.startswith("expected an indented block"):
         above = re.search(r"on line (\d+)", said)
         return Explained(line, said, f"indent the line below line {above[1]}" if above else "indent that line")
+    if said == "unexpected indent" and (closed := _closed_early(text, line)):
+        return Explained(closed, said, f"take the last closing bracket out of line {closed}: {_of(text, closed)}")
     if said.startswith(("unexpected indent", "unmatched")) and (lacks := _unopened(text, line)):
         return Explained(lacks, said, f"open a bracket at the end of line {lacks}: {_of(text, lacks)}(")
     if said == "unexpected indent":
@@ -83,6 +85,25 @@ def _left_open(text: str) -> int | None:
                     break
                 opened.pop()
     return opened[-1] if opened else None
+
+
+def _closed_early(text: str, before: int) -> int | None:
+    """Return the last line above another that closes all brackets and ends with a comma, as a line within a call does.
+
+    None if the line that opened them is the same one.
+    """
+    lines, opened, found = text.splitlines(), list[int](), None
+    with suppress(tokenize.TokenError, SyntaxError):
+        for one in tokenize.generate_tokens(io.StringIO(text).readline):
+            if one.start[0] >= before:
+                break
+            if one.type == tokenize.OP and one.string in "([{":
+                opened.append(one.start[0])
+            elif one.type == tokenize.OP and one.string in ")]}" and opened:
+                first, after = opened.pop(), lines[one.start[0] - 1][one.end[1] :]
+                is_last = not opened and first < one.start[0] and re.fullmatch(r",\s*(#.*)?", after)
+                found = one.start[0] if is_last else found
+    return found
 
 
 def _indent(line: str) -> int:

@@ -21,6 +21,7 @@ from onlyonce.api.pipeline import (
     Output,
     Pipeline,
     Postgres,
+    Webhook,
     split_ddl,
     target,
     unknown,
@@ -103,6 +104,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
         lambda: pipeline(watermark=1), "Pipeline: unknown option 'watermark'", "'watermark_delay' is an option of Output: give"),
     "an output's option of a pipeline": (lambda: pipeline(window=HOUR), "Pipeline: unknown option", "'window' is an option of Output: give"),
     "a comma behind the last column": (lambda: pipeline(schema="id string, at timestamp, "), "the schema has a comma too many behind 'at timestamp'", "take out that comma"),
+    "a colon before a type": (lambda: pipeline(schema="id string, at: timestamp"), "column at has a colon before its type", "take out the colon: 'at timestamp'"),
     "two commas": (lambda: pipeline(schema="id string,, at timestamp"), "a comma too many behind 'id string'", "take out that comma"),
     "a bracket of digits": (lambda: pipeline(schema="id string, n decimal(10,2, at timestamp"), "column n has the type 'decimal.10,2', whose bracket is not closed", "did you mean 'decimal(10,2)'?"),
     "a bracket of a list": (lambda: pipeline(schema="id string, at timestamp, n array<int"), "column n has the type 'array<int', whose bracket is not closed", "did you mean 'array<int>'?"),
@@ -133,6 +135,12 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
         lambda: mysql(table="a", connection="C", write="increment", keys="k"), "MySQL: write='increment'", "upsert"),
     "MySQL with a database": (lambda: MySQL(table="a.b", connection="C"), "MySQL: table 'a.b'", "the URL names the database"),
     "MySQL by its URL": (lambda: MySQL(table="a", connection="mysql://u:p@h/d"), "connection is a URL", "environment variable"),
+    "Postgres by its URL": (lambda: Postgres(table="a.b", connection="postgresql://u:p@h/d"), "connection is a URL", "environment variable"),
+    "Kafka by its settings": (lambda: KafkaSink(topic="a", connection="h:9092"), "connection is not the name", "connection='SHOP_CONNECTION'"),
+    "a token in place of its variable": (
+        lambda: Webhook(url="https://h", keys="k", authorization="Bearer x"), "authorization is not the name", "SHOP_AUTHORIZATION"),
+    "a secret in place of its variable": (
+        lambda: Webhook(url="https://h", keys="k", secret="whsec_eA=="), "secret is not the name", "SHOP_SECRET"),
     "MySQL over our own": (lambda: MySQL(table="OnlyOnce_units", connection="C"), "platform's own tables", "another name"),
     "MySQL over a temporary table of a unit": (lambda: MySQL(table="oo_arriving", connection="C"), "platform's own tables", "another name"),
     "an upsert of MySQL without keys": (lambda: MySQL(table="a", connection="C", write="upsert"), "with keys=", "keys=(…,)"),

@@ -31,6 +31,7 @@ CASES = {
     "a call that was not opened": ("Output(\n            name", "Output\n            name", 5, "open a bracket at the end of line 5: Output("),
     "a tuple that was not opened": ("outputs=(", "outputs=", 4, "open a bracket at the end of line 4: outputs=("),
     "a first call that was not opened": ("Pipeline(", "Pipeline", 1, "open a bracket at the end of line 1: SHOP = Pipeline("),
+    "a bracket too many within a call": ('    "at timestamp",', '    "at timestamp"),', 3, 'take the last closing bracket out of line 3: "at timestamp"),'),
     "a bracket too many": ("    ),\n)", "    ),\n))", 13, "take that bracket out"),
     "an indent": ("PIPELINES", "  PIPELINES", 14, "as far left as the line before it"),
     "another indent": ("PIPELINES", "if True:\n    a = 1\n  PIPELINES", 16, "exactly below the lines of its block"),
