@@ -475,7 +475,7 @@ def columns_apart(pipeline: Pipeline, changed: Iterable[Change], new: Collection
             if added := _not_in(there, wanted) if there else []:
                 rows = "rows of windows that are not computed again" if output.window else "the rows that are there"
                 found.append(
-                    f"{whose}{where} has no column {', '.join(added)}, which {made_by.made_by} gives: a run adds it, "
+                    f"{whose}{where} lacks {', '.join(added)}, which {made_by.made_by} gives: a run adds it, "
                     f"null in {rows}. If another column is meant, name it in the function: alias(…)"
                 )
             if lost := _not_in(wanted, there):

@@ -363,8 +363,11 @@ def _refused(error: ValidationError, file: Path | None, in_file: dict[str, Any])
     by_variable = _origin(name, file, in_file) == "environment"
     given = environment.variable(VARIABLES[name]) if by_variable else value
     where = VARIABLES[name] if by_variable else f"{name} in {file}"
+    scheme, found, _ = str(given).partition("://")
+    other = found and scheme not in ("postgresql", "postgres")
+    wrong = f"begins with '{scheme}://'" if other else "does not have the form that it needs"
     return Refused(
-        f"the setting {where} {'does not have the form that it needs' if secret else f'is {given!r}'}",
+        f"the setting {where} {wrong if secret else f'is {given!r}'}",
         data="nothing was read or written",
         hint=f"allowed is {allowed(name)}" + (f"; without it: {default}" if (default := default_of(name)) else ""),
     )

@@ -264,6 +264,7 @@ NO_OPTIONS["checkpointlocation"] = NO_OPTIONS["checkpoint"]
 """The options of other libraries that none of ours means, with the hint."""
 EXPLAINED = {
     "connection": " It names the environment variable that holds the address, such as connection='SHOP_ADDRESS'",
+    "panes": " It says when the rows of a window are written. How they are is an option of the sink: write='upsert'",
     "topic": " It names one topic: a pipeline reads several by sources={'web': Kafka(topic='web', …), 'shop': …}, and "
     "writes to several by as many outputs",
 }
@@ -300,6 +301,8 @@ def _known_option(option: str, known: list[str], *, leaf: bool) -> str:
             name for name, options in OPTIONS.items() if one in options and not (leaf and name in LEAVES)
         ):
             more = " and others" if len(owners) > _MOST_OWNERS else ""
+            if one == "schema" and "table" in known:
+                return "write it before the name of the table: table='schema.table'"
             return f"{one!r} is an option of {', '.join(owners[:_MOST_OWNERS])}{more}: give it there"
     return choose(option, known)
 
@@ -343,7 +346,7 @@ def _meant(made: type, option: str, value: Any, names: tuple[str, ...]) -> str:
     """Return what a value of another type was probably meant to be, as a hint."""
     length = durations.meant(value)
     if "Fixed" in names and length:
-        return f"did you mean {option}=Fixed({length})"
+        return f"did you mean {option}=Fixed({length})?"
     if names == FUNCTION:
         return f"such as {option}='transforms:name' for a name in transforms.py; or import it, and give it itself"
     if kinds := [name for name in names if name[0].isupper() and name != WORDS[bool]]:

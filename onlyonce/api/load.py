@@ -410,9 +410,9 @@ def _pipelines_of(named: Path) -> list[Pipeline]:
         misspelt = _line_of_list(path, other) if other else None
         where = f"{path}:{misspelt[0]}: {other} in place of PIPELINES" if misspelt else f"{path} has no list PIPELINES"
         raise Refused(
-            f"{path}:{line[0]}: {_wrong_list(found)}" if line else f"{where}: the list of its pipelines is not found",
+            f"{path}:{line[0]}: {_wrong_list(found)}" if line else where,
             data=NOTHING_DONE,
-            hint=f"PIPELINES = [{made or 'Pipeline(name=…, …)'}]",
+            hint=f"{'write' if line or misspelt else 'add at its end'}: PIPELINES = [{made or 'Pipeline(name=…, …)'}]",
         )
     return list(found)
 

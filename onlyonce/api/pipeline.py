@@ -485,9 +485,11 @@ class Pipeline:
         for option, column in (*(("record_id", one) for one in self.record_id), ("event_time", self.event_time)):
             with at_option(self, option):
                 if column not in columns:
+                    times = [name for name, kind in ddl.types(self.schema).items() if kind.startswith("timestamp")]
+                    meant = times if option == "event_time" and times else columns
                     raise Refused(
-                        f"pipeline {self.name}: {column!r} is not a declared column",
-                        hint=choose(column.lower(), columns),
+                        f"pipeline {self.name}: {option}={column!r} is not a declared column",
+                        hint=choose(column.lower(), meant),
                     )
         kinds = ddl.types(self.schema)
         for column in self.record_id:

@@ -666,10 +666,12 @@ def _check_write(kind: str, write: str, keys: tuple[str, ...], known: tuple[str,
     check_one_of(kind, "write", write, known)
     if (write == "append") == bool(keys):
         raise Refused(
-            f"{kind}: write={write!r} with keys={keys!r}",
+            f"{kind}: write={write!r} with keys={keys!r}"
+            if keys
+            else f"{kind}: write={write!r} needs keys, and has none",
             hint="name the columns that identify a row of the table: keys=(…,)"
             if not keys
-            else "leave out keys, since an append replaces no row"
+            else "leave out keys, since an append (the default) replaces no row"
             + ("; or write='upsert'" if "upsert" in known else ""),
         )
 

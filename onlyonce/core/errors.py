@@ -236,6 +236,12 @@ def names_at(error: BaseException) -> list[str]:
 
 def missing_module(error: ModuleNotFoundError) -> str:
     """Return the hint for a module that can't be imported: an installed one of a similar name, or what to install."""
+    package, _, last = str(error.name).rpartition(".")
+    if package and (inside := getattr(sys.modules.get(package.split(".")[0]), "__path__", None)):
+        folder = Path(next(iter(inside)), *package.split(".")[1:])
+        if is_users(str(folder / "__init__.py")):
+            meant = did_you_mean(_similar_module(str(error.name)))
+            return f"{meant}correct the import: there is no {folder / last}.py"
     return (
         f"{did_you_mean(_similar_module(str(error.name)))}correct the import; or install what brings {error.name} "
         "wherever onlyonce and Airflow run"
@@ -276,9 +282,30 @@ STATEMENT_LINES = 20
 """How far from its first to its last line a statement or a function is searched for a word."""
 
 
-def line_above(place: str, word: str) -> str:
-    """Return the line of a statement that has a word, if the line that Python names, its last one, does not have it."""
-    return _line_with(place, word, -1)
+def line_of_statement(place: str, word: str) -> str:
+    """Return the line of a statement that has a word, if the line that Python names, one of it, does not have it."""
+    file, _, number = place.rpartition(":")
+    first, last = _statement(linecache.getlines(file), int(number))
+    below = _line_with(place, word, +1)
+    return below if first <= int(below.rpartition(":")[2]) <= last and below != place else _line_with(place, word, -1)
+
+
+def renamed_above(place: str, column: str) -> tuple[int, str] | None:
+    """Return the last line above a place that renames a column by `withColumnRenamed`, and the new name."""
+    file, _, number = place.rpartition(":")
+    renames = re.compile(rf"""withColumnRenamed\(\s*["']{re.escape(column)}["']\s*,\s*["'](\w+)["']""")
+    above = list(enumerate(linecache.getlines(file)[: int(number)], 1))[-STATEMENT_LINES:]
+    return next(((line, found[1]) for line, text in reversed(above) if (found := renames.search(text))), None)
+
+
+def _statement(lines: list[str], number: int) -> tuple[int, int]:
+    """Return the first and last line of the innermost statement with a line; that line alone if it is not Python."""
+    with suppress(SyntaxError):
+        statements = (node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, ast.stmt))
+        spans = [(node.lineno, node.end_lineno or node.lineno) for node in statements]
+        having = [span for span in spans if span[0] <= number <= span[1]]
+        return min(having, key=lambda one: one[1] - one[0], default=(number, number))
+    return number, number
 
 
 def line_below(place: str, word: str) -> str:

@@ -30,6 +30,7 @@ _UNREPEATABLE = re.compile(
     r"[^\"]*\"(.+?)\"[^\"]*SQLSTATE"
 )
 """Spark's refusal of an expression that differs at each run, with the expression."""
+_UNGROUPED = re.compile(r'\[MISSING_AGGREGATION\] The non-aggregating expression "([^"]+)"')
 _SEED = re.compile(r"\(-?\d{12,}\)")
 """The seed that Spark chose for `rand()`."""
 _OF_DATA = re.compile(r"SQLSTATE: 22\w{3}")
@@ -71,6 +72,14 @@ def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: 
             hint="a function returns a DataFrame that describes its rows, and does not read them: leave out collect(), "
             "count(), show(), toPandas() and writes. A number of rows is an aggregate: groupBy(…).agg(F.count(…))",
         )
+    if ungrouped := _UNGROUPED.search(text):
+        column = ungrouped[1].strip("`")
+        where = f"{errors.line_of_statement(place, column)}: " if place else ""
+        return Refused(
+            f"{where}{whose} has {column!r} among its aggregates, which is neither a key of the groupBy nor aggregated",
+            data=data,
+            hint=f"add it to the keys: groupBy(…, {column!r}); or aggregate it, such as F.max({column!r})",
+        )
     columns = list(columns)
     missing, known = missing_column(text, columns)
     if missing is None:
@@ -78,10 +87,13 @@ def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: 
         return Refused(
             f"{where}{whose} fails: {type(error).__name__}: {told}", data=data, hint=f"{_similar(error)}{FIX}"
         )
-    where = f"{errors.line_above(place, missing)}: " if place else ""
+    where = f"{errors.line_of_statement(place, missing)}: " if place else ""
     what = f"{where}{whose} asks for the column {missing!r}, which "
     more = ", …" if len(known) == MOST_PROPOSED < len(columns) else ""
     if missing in columns and missing not in known:
+        if place and (renamed := errors.renamed_above(place, missing)):
+            line, name = renamed
+            return Refused(f"{what}line {line} renames to {name!r}", data=data, hint=f"write {name!r} in its place")
         return Refused(
             f"{what}an earlier step of the function has left out; there are: {', '.join(known)}{more}",
             data=data,

@@ -209,7 +209,9 @@ class Sliding:
             raise Refused(
                 f"Sliding(size={in_source(self.size)}, slide={in_source(self.slide)}): "
                 "the size is not a multiple of the slide",
-                hint="choose a slide that divides the size, so that each record is in the same number of windows",
+                hint=f"did you mean Sliding(size={in_source(self.slide)}, slide={in_source(self.size)})?"
+                if self.size < self.slide
+                else "choose a slide that divides the size, so that each record is in the same number of windows",
             )
 
     def last_end(self, time: Micros) -> Micros:

@@ -107,8 +107,15 @@ def find(name: str, home: Path) -> psutil.Process | None:
 
 
 def _since_boot(process: psutil.Process) -> float:
-    """Return how long after the boot a process was started: a step of the clock shifts both times alike."""
-    return process.create_time() - psutil.boot_time()
+    """Return how long after the boot a process was started: a step of the clock shifts both times alike.
+
+    If the clock steps between the two questions, they are asked again.
+    """
+    while True:
+        boot = psutil.boot_time()
+        created = psutil.Process(process.pid).create_time()
+        if psutil.boot_time() == boot:
+            return created - boot
 
 
 def environment_of(process: psutil.Process) -> dict[str, str]:

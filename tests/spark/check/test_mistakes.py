@@ -71,7 +71,11 @@ class Mistake:
 
 D, T = "mine.py", "functions"
 MISTAKES: dict[str, Mistake] = {
-    "misspelled column": Mistake('"cents").al', '"cent").al', f"{T}:10", "asks for the column 'cent'", "did you mean 'cents'? choose one of: "),
+    "misspelled column": Mistake('"cents").al', '"cent").al', f"{T}:11", "asks for the column 'cent'", "did you mean 'cents'? choose one of: "),
+    "a column that was renamed": Mistake(
+        'sales.groupBy', 'sales.withColumnRenamed("cents", "amount").groupBy', f"{T}:10", "which line 10 renames to 'amount'", "write 'amount' in its place"),
+    "a column that is not grouped": Mistake(
+        'F.sum("cents")', 'F.col("shop").alias("s"), F.col("cents")', f"{T}:11", "'cents' among its aggregates", "groupBy(…, 'cents')"),
     "misspelt function of Spark": Mistake('F.sum("cents")', 'F.smu("cents")', f"{T}:11", "has no attribute 'smu'", "did you mean 'sum'?"),
     "a string with a length": Mistake("shop string", "shop varchar", f"{D}:6", "type 'varchar', and the strings of records have no length", "did you mean 'string'?"),
     "wrong type": Mistake("cents long", "cents itn", f"{D}:6", "type 'itn', which Spark does not have", "did you mean 'int'?"),

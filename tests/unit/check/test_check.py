@@ -339,7 +339,7 @@ def test_columns_that_a_changed_function_gives_no_more_are_named(monkeypatch: py
     assert check.warnings_of_changes(shop, [replace(function, part="late of output all")]) == []
     there.types_there = lambda *_: ({"shop": "string", "n": "bigint"}, {"shop": "string", "sum": "bigint"}, "a.b")
     assert check.warnings_of_changes(shop, [], ["receive", "all"]) == [
-        "f.py:1: output all: a.b has no column n, which m:f gives: a run adds it, null in the rows that are there. If "
+        "f.py:1: output all: a.b lacks n, which m:f gives: a run adds it, null in the rows that are there. If "
         "another column is meant, name it in the function: alias(…)",
         f"f.py:1: output all: {lost}",
     ]

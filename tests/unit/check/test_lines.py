@@ -16,12 +16,23 @@ TEXT = """def per_shop(sales):
 """
 
 
+def test_the_line_that_renames_a_column_is_found(tmp_path: Path) -> None:
+    """The last one above."""
+    file = tmp_path / "renames.py"
+    file.write_text('a = b.withColumnRenamed("cents", "amount")\na = a.withColumn("euro", F.col("cents"))\n')
+
+    assert errors.renamed_above(f"{file}:2", "cents") == (1, "amount")
+    assert errors.renamed_above(f"{file}:2", "euro") is None
+
+
 def test_the_line_of_a_statement_that_has_the_word_is_named(tmp_path: Path) -> None:
-    """Python names the last line of a chain, and the function's first line if Spark names none."""
+    """Python names the last or the first line of a chain, and the function's first line if Spark names none."""
     file = tmp_path / "transforms.py"
     file.write_text(TEXT)
 
-    assert errors.line_above(f"{file}:6", "cost") == f"{file}:4"
-    assert errors.line_above(f"{file}:6", "nowhere") == f"{file}:6"
+    assert errors.line_of_statement(f"{file}:6", "cost") == f"{file}:4"
+    assert errors.line_of_statement(f"{file}:3", "cost") == f"{file}:4"
+    assert errors.line_of_statement(f"{file}:2", "cost") == f"{file}:2"
+    assert errors.line_of_statement(f"{file}:6", "nowhere") == f"{file}:6"
     assert errors.line_below(f"{file}:1", "monotonically_increasing_id") == f"{file}:6"
     assert errors.line_below(f"{tmp_path}/gone.py:9", "any") == f"{tmp_path}/gone.py:9"

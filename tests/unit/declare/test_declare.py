@@ -126,9 +126,9 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "increment into Delta": (
         lambda: delta(write="increment", keys=("a",)), "Delta: write='increment'", "choose one of: 'append', 'upsert'"),
     "an unknown write of Postgres": (lambda: postgres(table="a.b", write="add"), "Postgres: write='add'", "increment"),
-    "an upsert without keys": (lambda: Delta(write="upsert"), "write='upsert' with keys=", "identify a row of the table"),
+    "an upsert without keys": (lambda: Delta(write="upsert"), "write='upsert' needs keys", "identify a row of the table"),
     "an increment without keys": (
-        lambda: Postgres(table="a.b", write="increment"), "write='increment' with keys=", "keys=(…,)"),
+        lambda: Postgres(table="a.b", write="increment"), "write='increment' needs keys", "keys=(…,)"),
     "an append with keys": (lambda: Delta(keys=("a",)), "write='append' with keys=", "leave out keys"),
     "no file a batch": (lambda: Files(max_files_a_batch=0), "at least 1", "1000"),
     "MySQL that adds up": (
@@ -143,7 +143,8 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
         lambda: Webhook(url="https://h", keys="k", secret="whsec_eA=="), "secret is not the name", "SHOP_SECRET"),
     "MySQL over our own": (lambda: MySQL(table="OnlyOnce_units", connection="C"), "platform's own tables", "another name"),
     "MySQL over a temporary table of a unit": (lambda: MySQL(table="oo_arriving", connection="C"), "platform's own tables", "another name"),
-    "an upsert of MySQL without keys": (lambda: MySQL(table="a", connection="C", write="upsert"), "with keys=", "keys=(…,)"),
+    "a schema of PostgreSQL": (lambda: postgres(table="a", schema="results"), "unknown option 'schema'", "table='schema.table'"),
+    "an upsert of MySQL without keys": (lambda: MySQL(table="a", connection="C", write="upsert"), "needs keys", "keys=(…,)"),
     "an upsert of Iceberg": (lambda: iceberg(table="a.b", write="upsert", keys="k"), "write='upsert' is not possible so far", "Delta"),
     "Iceberg with keys": (lambda: Iceberg(table="a.b", keys="k"), "with keys=", "leave out keys"),
     "Iceberg without a namespace": (lambda: Iceberg(table="per_shop"), "Iceberg: table 'per_shop'", "namespace.table"),
@@ -203,7 +204,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "a record id that is not declared": (
         lambda: pipeline(record_id=("id", "uid")), "'uid' is not a declared column", "choose one of: id, at, cents"),
     "an event time that is not declared": (
-        lambda: pipeline(event_time="time"), "'time' is not a declared column", "choose one of: id, at, cents"),
+        lambda: pipeline(event_time="time"), "event_time='time' is not a declared column", "at"),
     "a dedup horizon of places": (
         lambda: pipeline(record_id=(), dedup_horizon=timedelta(2)), "a dedup_horizon without record_id", "leave dedup_horizon"),
     "an unknown delimiter": (lambda: files(format="csv", delimiter=":"), "Files: delimiter=':'", "',', ';', '\\t', '|'"),

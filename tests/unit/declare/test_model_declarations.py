@@ -242,7 +242,7 @@ def test_pipeline_of_another_project_is_refused_as_one_of_the_log(write: Callabl
         ("SHOP = 1\nPIPELINES = [SHOPP]\n", "can't be loaded: NameError", "did you mean 'SHOP'?"),
         ("from onlyonce import Postgress\n", "can't be loaded: ImportError", "did you mean 'Postgres'?"),
         ("Delta(wirte='upsert')\n", r"mine.py:\d+: Delta: unknown option 'wirte'", "did you mean 'write'?"),
-        ("Delta(write='upsert')\n", r"mine.py:\d+: Delta: write='upsert' with keys", r"keys=(…,)"),
+        ("Delta(write='upsert')\n", r"mine.py:\d+: Delta: write='upsert' needs keys", r"keys=(…,)"),
     ],
     ids=[
         "nothing",
