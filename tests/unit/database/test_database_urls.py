@@ -36,7 +36,7 @@ def test_another_url_is_refused_by_the_name_of_its_variable(url: str, monkeypatc
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", url)
     monkeypatch.setenv("SHOP_DB", url)
 
-    with pytest.raises(Refused, match="setting ONLYONCE_DATABASE_URL (does not have the form|begins with)") as setting:
+    with pytest.raises(Refused, match=r"setting ONLYONCE_DATABASE_URL (does not have the form|begins with)") as setting:
         settings.database_url()
     with pytest.raises(Refused, match="variable SHOP_DB"):
         url_of("SHOP_DB")
