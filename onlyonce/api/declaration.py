@@ -280,7 +280,7 @@ def _unknown_options(whose: str, others: list[str], known: list[str]) -> Refused
     hints = [_known_option(option, known, leaf=whose in LEAVES) for option in others]
     if len(others) == 1:
         return Refused(f"{whose}: unknown option {others[0]!r}", hint=hints[0])
-    each = "; ".join(f"{option}: {hint}" for option, hint in zip(others, hints, strict=True))
+    each = ". ".join(f"{option}: {hint}" for option, hint in zip(others, hints, strict=True)).replace("?. ", "? ")
     return Refused(f"{whose}: unknown options {', '.join(map(repr, others))}", hint=each)
 
 

@@ -42,7 +42,8 @@ def check_parameters(output: Output, function: Callable[..., Any]) -> None:
             raise Refused(
                 f"{where}output {output.name}: {output.made_by} takes {parameter.name!r}, which nothing is given to",
                 data=NOTHING,
-                hint=f"{has}. Declare it: lookups=[Lookup(name={parameter.name!r}, table=Delta(path=…), keys=…)]",
+                hint=f"{has}. Take the parameter out, or declare a lookup: "
+                f"lookups=[Lookup(name={parameter.name!r}, table=Delta(path=…), keys=…)]",
             )
 
 

@@ -69,6 +69,10 @@ def check(
     that needs a step of `onlyonce plan` before the next run is a warning, with exit code 0.
     """
     known = load.load()
+    if not known and (empty := load.empty_lists()):
+        raise Refused(
+            f"{empty[0]}: the list PIPELINES is empty, so nothing runs", data=load.NOTHING_DONE, hint=load.FILL_LIST
+        )
     chosen = [declared(pipeline)] if pipeline else list(known.values())
     with log_if_there() as log, one_attempt() if log.why else nullcontext():
         found = checked(chosen, master)
@@ -99,10 +103,6 @@ def check(
             *by_log[one.name].warnings,
         )
     ]
-    if not chosen:
-        warnings += [
-            f"{at}: the list PIPELINES is empty, so nothing runs; {load.FILL_LIST}" for at in load.empty_lists()
-        ]
     facts: dict[str, Any] = {"pipelines": len(rows)}
     if by_place := [one.name for one in chosen if one.by_position]:
         facts["identified by place"] = f"{', '.join(by_place)} (record_id=(): a second copy of a record is kept too)"

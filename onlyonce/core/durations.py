@@ -66,8 +66,8 @@ def refuse_other_types(made: type, given: Mapping[str, Any]) -> None:
             found = meant(value)
             raise Refused(
                 f"{made.__name__}({name}={value!r}): must be a timedelta",
-                hint=f"{'did you mean' if found else 'for example'} {name}={found or 'timedelta(minutes=10)'}; "
-                "from datetime import timedelta",
+                hint=(f"did you mean {name}={found}?" if found else f"for example {name}=timedelta(minutes=10)")
+                + " It needs: from datetime import timedelta",
             )
 
 

@@ -290,6 +290,12 @@ def line_of_statement(place: str, word: str) -> str:
     return below if first <= int(below.rpartition(":")[2]) <= last and below != place else _line_with(place, word, -1)
 
 
+def text_at(place: str) -> str:
+    """Return the line of a file at a place, 'file:line'."""
+    file, _, number = place.rpartition(":")
+    return linecache.getline(file, int(number))
+
+
 def renamed_above(place: str, column: str) -> tuple[int, str] | None:
     """Return the last line above a place that renames a column by `withColumnRenamed`, and the new name."""
     file, _, number = place.rpartition(":")

@@ -41,6 +41,7 @@ _TOO_FEW = re.compile(
 """Python's error for a function that takes fewer arguments than it gets."""
 _ASKS_FOR_ROWS = "Queries with streaming sources must be executed with writeStream.start"
 """Spark's error for an action, such as `collect()`, on the records of a stream."""
+_ACTION = re.compile(r"\.(collect|count|show|toPandas|toArrow|toLocalIterator|take|first|head|tail|foreach|isEmpty)\(")
 WAITS = "nothing of it was written; its records stay in the table `events` until the function works"
 """The meaning of such an error for the data of a run; in a check, nothing was read."""
 FIX = "fix the function; a retry gives the same error"
@@ -67,7 +68,7 @@ def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: 
         return Refused(f"{where}{whose} fails: {text}", data=data, hint=f"{_similar(error)}{FIX}")
     if _ASKS_FOR_ROWS in text:
         return Refused(
-            f"{where}{whose} asks for its rows",
+            f"{where}{whose} {_action(place)}",
             data=data,
             hint="a function returns a DataFrame that describes its rows, and does not read them: leave out collect(), "
             "count(), show(), toPandas() and writes. A number of rows is an aggregate: groupBy(…).agg(F.count(…))",
@@ -101,6 +102,12 @@ def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: 
         )
     hint = f"{did_you_mean(near(missing, known))}choose one of: {', '.join(known)}{more}"
     return Refused(f"{what}does not exist", data=data, hint=hint)
+
+
+def _action(place: str | None) -> str:
+    """Return what a function does at a line that reads its rows: the call, if it is there."""
+    found = _ACTION.search(errors.text_at(place)) if place else None
+    return f"calls {found[1]}(), which reads its rows" if found else "asks for its rows"
 
 
 def _similar(error: BaseException) -> str:

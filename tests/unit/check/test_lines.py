@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onlyonce.core import errors
+from onlyonce.core import errors, failures
 
 TEXT = """def per_shop(sales):
     kept = sales.where("costs > 1")
@@ -14,6 +14,15 @@ TEXT = """def per_shop(sales):
         .where(F.monotonically_increasing_id() > 1)
     )
 """
+
+
+def test_the_call_that_reads_rows_is_named(tmp_path: Path) -> None:
+    """If the line has one."""
+    file = tmp_path / "reads.py"
+    file.write_text("records.show()\nread(records)\n")
+
+    assert failures._action(f"{file}:1") == "calls show(), which reads its rows"
+    assert failures._action(f"{file}:2") == "asks for its rows"
 
 
 def test_the_line_that_renames_a_column_is_found(tmp_path: Path) -> None:

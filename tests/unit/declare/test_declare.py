@@ -94,7 +94,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "an unknown option of Delta": (lambda: delta(key=("a",)), "Delta: unknown option 'key'", "did you mean 'keys'?"),
     "an unknown option of Postgres": (
         lambda: postgres(table="a.b", tabel="c.d"), "Postgres: unknown option 'tabel'", "did you mean 'table'?"),
-    "two unknown options": (lambda: files(sep=";", compresion="gz"), "Files: unknown options 'sep', 'compresion'", "sep: did you mean 'delimiter'?; compresion: "),
+    "two unknown options": (lambda: files(sep=";", compresion="gz"), "Files: unknown options 'sep', 'compresion'", "sep: did you mean 'delimiter'? compresion: "),
     "an option of another library": (lambda: files(sep=";"), "Files: unknown option 'sep'", "did you mean 'delimiter'?"),
     "Spark's mode of a sink": (lambda: postgres(mode="append"), "Postgres: unknown option 'mode'", "did you mean 'write'?"),
     "Spark's mode of an output": (lambda: output(outputMode="update"), "Output: unknown option", "did you mean 'panes'?"),
