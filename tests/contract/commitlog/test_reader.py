@@ -102,6 +102,8 @@ def test_every_named_question_can_be_asked_by_the_reader(log: Log, query: str) -
     """The command line asks as the reader; no question needs a private table."""
     values = {
         "run_id": "run",
+        "run_ids": ["run"],
+        "dag_id": "dag",
         "pipeline": "shop",
         "instance": "shop",
         "instances": ["shop"],
