@@ -9,6 +9,7 @@ this module nor pydantic: what they need of the settings travels to them.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import tomllib
 from collections.abc import Iterator
@@ -356,6 +357,9 @@ def _validated(file: Path | None, changed: int, given: tuple[str | None, ...]) -
         raise _refused(error, file, in_file) from None
 
 
+PROTOCOL = re.compile(r"(jdbc:)?[a-z][a-z0-9+]{1,20}")
+
+
 def _refused(error: ValidationError, file: Path | None, in_file: dict[str, Any]) -> Refused:
     first = error.errors()[0]
     name, value = str(first["loc"][0]), first["input"]
@@ -364,7 +368,8 @@ def _refused(error: ValidationError, file: Path | None, in_file: dict[str, Any])
     given = environment.variable(VARIABLES[name]) if by_variable else value
     where = VARIABLES[name] if by_variable else f"{name} in {file}"
     scheme, found, _ = str(given).partition("://")
-    other = found and scheme not in ("postgresql", "postgres")
+    # What is before "://" may be a part of a password, if it is not the name of a protocol.
+    other = found and PROTOCOL.fullmatch(scheme) and scheme not in ("postgresql", "postgres")
     wrong = f"begins with '{scheme}://'" if other else "does not have the form that it needs"
     return Refused(
         f"the setting {where} {wrong if secret else f'is {given!r}'}",

@@ -237,8 +237,8 @@ class StreamOperator(SparkJobOperator):
         next run of the DAG that ends well reports them.
         """
         self.log.info("The continuous run has stopped, as it was asked to.")
-        known = self._known(context)
         try:
+            known = self._known(context)
             log.report_assets(self.pipeline, context, self.declarations.variables(), *([known.run_id] if known else []))
         except Exception as error:
             self.log.warning("DAGs that follow its tables start after the next run of this DAG: %s", first_line(error))

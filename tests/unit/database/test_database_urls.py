@@ -30,7 +30,15 @@ def test_every_spelling_means_the_driver_that_is_installed(scheme: str, monkeypa
 
 
 @pytest.mark.parametrize(
-    "url", ["not a url", "host:5432/shop", "sqlite:///shop", "postgresql+asyncpg://u@h/d", "postgresql://u:p@h:54x/d"]
+    "url",
+    [
+        "not a url",
+        "host:5432/shop",
+        "sqlite:///shop",
+        "postgresql+asyncpg://u@h/d",
+        "postgresql://u:p@h:54x/d",
+        "u:secret://h",
+    ],
 )
 def test_another_url_is_refused_by_the_name_of_its_variable(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", url)
@@ -42,6 +50,7 @@ def test_another_url_is_refused_by_the_name_of_its_variable(url: str, monkeypatc
         url_of("SHOP_DB")
     assert "postgresql://user:password@host:5432/database" in setting.value.hint
     assert url not in str(setting.value)
+    assert "secret" not in str(setting.value)
 
 
 def test_a_url_that_cannot_be_read_is_refused_without_its_password() -> None:
