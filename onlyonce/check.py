@@ -34,7 +34,6 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from onlyonce import settings
 from onlyonce.api import functions, identity, load, resolve
 from onlyonce.api.declaration import declared_at
-from onlyonce.api.messages import Kafka
 from onlyonce.api.outputs import check_rows
 from onlyonce.api.pipeline import Output, Pipeline, each_input, target
 from onlyonce.api.target_identity import declared_identity
@@ -564,7 +563,7 @@ def check_pipeline(pipeline: Pipeline, start_spark: Callable[[], SparkSession] |
     wrong: dict[str, BaseException] = {}
     check_registry_client(pipeline)
     for one in each_input(pipeline):
-        if isinstance(one.source, Kafka):
+        if one.source.is_topic:
             session.refuse_without_kafka(f"{declared_at(one.source)}pipeline {pipeline.name}: ")
     try:
         shapes, imported = kept_shapes(pipeline), True

@@ -481,17 +481,16 @@ class Pipeline:
         check_name("pipeline", self.name)
         check_one_of(f"pipeline {self.name}", "mode", self.mode, MODES)
         _check_schema(f"pipeline {self.name}", self, self.schema)
-        columns = self.columns()
+        columns, kinds = self.columns(), ddl.types(self.schema)
         for option, column in (*(("record_id", one) for one in self.record_id), ("event_time", self.event_time)):
             with at_option(self, option):
                 if column not in columns:
-                    times = [name for name, kind in ddl.types(self.schema).items() if kind.startswith("timestamp")]
+                    times = [name for name, kind in kinds.items() if kind.startswith("timestamp")]
                     meant = times if option == "event_time" and times else columns
                     raise Refused(
                         f"pipeline {self.name}: {option}={column!r} is not a declared column",
                         hint=choose(column.lower(), meant),
                     )
-        kinds = ddl.types(self.schema)
         for column in self.record_id:
             if line_values.named_id_form(kinds[column]) not in line_values.FORMS:
                 raise Refused(

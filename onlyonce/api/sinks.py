@@ -664,15 +664,16 @@ def later_window_wins(write: str, keys: Iterable[str], columns: Iterable[str]) -
 
 def _check_write(kind: str, write: str, keys: tuple[str, ...], known: tuple[str, ...]) -> None:
     check_one_of(kind, "write", write, known)
-    if (write == "append") == bool(keys):
+    if write == "append" and keys:
         raise Refused(
-            f"{kind}: write={write!r} with keys={keys!r}"
-            if keys
-            else f"{kind}: write={write!r} needs keys, and has none",
-            hint="name the columns that identify a row of the table: keys=(…,)"
-            if not keys
-            else "leave out keys, since an append (the default) replaces no row"
+            f"{kind}: write={write!r} with keys={keys!r}",
+            hint="leave out keys, since an append (the default) replaces no row"
             + ("; or write='upsert'" if "upsert" in known else ""),
+        )
+    if write != "append" and not keys:
+        raise Refused(
+            f"{kind}: write={write!r} needs keys, and has none",
+            hint="name the columns that identify a row of the table: keys=(…,)",
         )
 
 

@@ -174,11 +174,7 @@ class Backfills(Transactions):
         Rows that killed attempts have put into the outbox are deleted: none of them was sent. Rows of committed
         attempts stay.
         """
-        Incarnations(self.connection).check_epoch(driver.incarnation, driver.epoch)
-        self._lock(request.instance)
-        Removals(self.connection).refuse_span(request.instance, request.output, request.span.start, request.reach_back)
-        self._refuse_overlap(driver.incarnation, request, request.span)
-        self._refuse_older(request, request.span, events_version)
+        self._take_windows(driver, request, request.span, events_version)
         do(self.connection, "backfills", "replace_begun", incarnation=driver.incarnation)
         OutboxRows(self.connection).throw_away(request.instance, driver.incarnation)
         number = int(ask(self.connection, "backfills", "next", incarnation=driver.incarnation)[0].batch_id)
@@ -196,11 +192,7 @@ class Backfills(Transactions):
     @one_transaction
     def widen(self, driver: Driver, request: Request, number: int, span: Span, events_version: int) -> None:
         """Store a wider span for a begun backfill, whose merged sessions reach past the interval. Raise as `begin`."""
-        Incarnations(self.connection).check_epoch(driver.incarnation, driver.epoch)
-        self._lock(request.instance)
-        Removals(self.connection).refuse_span(request.instance, request.output, span.start, request.reach_back)
-        self._refuse_overlap(driver.incarnation, request, span)
-        self._refuse_older(request, span, events_version)
+        self._take_windows(driver, request, span, events_version)
         start, stop = span.times
         do(
             self.connection,
@@ -353,6 +345,14 @@ class Backfills(Transactions):
     def _lock(self, instance: str) -> None:
         if not ask(self.connection, "backfills", "lock_instance", instance=instance):
             raise Refused(f"nothing of {instance} has run yet", hint=f"onlyonce run {instance} comes first")
+
+    def _take_windows(self, driver: Driver, request: Request, span: Span, events_version: int) -> None:
+        """Lock the instance, and raise as `begin` if this backfill may not have the windows of a span."""
+        Incarnations(self.connection).check_epoch(driver.incarnation, driver.epoch)
+        self._lock(request.instance)
+        Removals(self.connection).refuse_span(request.instance, request.output, span.start, request.reach_back)
+        self._refuse_overlap(driver.incarnation, request, span)
+        self._refuse_older(request, span, events_version)
 
     def _refuse_overlap(self, incarnation: str, request: Request, span: Span) -> None:
         low, high = span.times

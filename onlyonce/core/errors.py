@@ -25,7 +25,7 @@ import sys
 import sysconfig
 import tokenize
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -236,16 +236,13 @@ def names_at(error: BaseException) -> list[str]:
 
 def missing_module(error: ModuleNotFoundError) -> str:
     """Return the hint for a module that can't be imported: an installed one of a similar name, or what to install."""
+    meant = did_you_mean(_similar_module(str(error.name)))
     package, _, last = str(error.name).rpartition(".")
     if package and (inside := getattr(sys.modules.get(package.split(".")[0]), "__path__", None)):
         folder = Path(next(iter(inside)), *package.split(".")[1:])
         if is_users(str(folder / "__init__.py")):
-            meant = did_you_mean(_similar_module(str(error.name)))
             return f"{meant}correct the import: there is no {folder / last}.py"
-    return (
-        f"{did_you_mean(_similar_module(str(error.name)))}correct the import; or install what brings {error.name} "
-        "wherever onlyonce and Airflow run"
-    )
+    return f"{meant}correct the import; or install what brings {error.name} wherever onlyonce and Airflow run"
 
 
 def _similar_module(name: str) -> str | None:
@@ -284,47 +281,50 @@ STATEMENT_LINES = 20
 
 def line_of_statement(place: str, word: str) -> str:
     """Return the line of a statement that has a word, if the line that Python names, one of it, does not have it."""
-    file, _, number = place.rpartition(":")
-    first, last = _statement(linecache.getlines(file), int(number))
-    below = _line_with(place, word, +1)
-    return below if first <= int(below.rpartition(":")[2]) <= last and below != place else _line_with(place, word, -1)
+    file, number = _file_and_line(place)
+    last = min(_last_line(linecache.getlines(file), number), number + STATEMENT_LINES - 1)
+    return _line_with(place, word, [*range(number, last + 1), *range(number - 1, number - STATEMENT_LINES, -1)])
 
 
 def text_at(place: str) -> str:
     """Return the line of a file at a place, 'file:line'."""
-    file, _, number = place.rpartition(":")
-    return linecache.getline(file, int(number))
+    return linecache.getline(*_file_and_line(place))
 
 
 def renamed_above(place: str, column: str) -> tuple[int, str] | None:
     """Return the last line above a place that renames a column by `withColumnRenamed`, and the new name."""
-    file, _, number = place.rpartition(":")
+    file, number = _file_and_line(place)
     renames = re.compile(rf"""withColumnRenamed\(\s*["']{re.escape(column)}["']\s*,\s*["'](\w+)["']""")
-    above = list(enumerate(linecache.getlines(file)[: int(number)], 1))[-STATEMENT_LINES:]
+    above = list(enumerate(linecache.getlines(file)[:number], 1))[-STATEMENT_LINES:]
     return next(((line, found[1]) for line, text in reversed(above) if (found := renames.search(text))), None)
 
 
-def _statement(lines: list[str], number: int) -> tuple[int, int]:
-    """Return the first and last line of the innermost statement with a line; that line alone if it is not Python."""
+def _last_line(lines: list[str], number: int) -> int:
+    """Return the last line of the innermost statement that has a line; that line itself if it is not Python."""
     with suppress(SyntaxError):
         statements = (node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, ast.stmt))
         spans = [(node.lineno, node.end_lineno or node.lineno) for node in statements]
         having = [span for span in spans if span[0] <= number <= span[1]]
-        return min(having, key=lambda one: one[1] - one[0], default=(number, number))
-    return number, number
+        return min(having, key=lambda one: one[1] - one[0], default=(number, number))[1]
+    return number
 
 
 def line_below(place: str, word: str) -> str:
     """Return the first line of a function that has a word; the place where it begins if none has."""
-    return _line_with(place, word, +1)
+    number = _file_and_line(place)[1]
+    return _line_with(place, word, range(number, number + STATEMENT_LINES))
 
 
-def _line_with(place: str, word: str, step: int) -> str:
-    file, _, number = place.rpartition(":")
-    lines, at = linecache.getlines(file), int(number) - 1
-    reached = range(at, max(min(at + step * STATEMENT_LINES, len(lines)), -1), step)
+def _line_with(place: str, word: str, numbers: Iterable[int]) -> str:
+    """Return the first of some lines of a place's file that has a word; the place if none has."""
+    file, _ = _file_and_line(place)
     whole = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
-    return next((f"{file}:{one + 1}" for one in reached if one < len(lines) and whole.search(lines[one])), place)
+    return next((f"{file}:{one}" for one in numbers if whole.search(linecache.getline(file, one))), place)
+
+
+def _file_and_line(place: str) -> tuple[str, int]:
+    file, _, number = place.rpartition(":")
+    return file, int(number)
 
 
 def origin_in_text(text: str) -> str | None:

@@ -201,12 +201,16 @@ runs AS (
     SELECT unnest(CAST(:run_ids AS text[])) AS run_id, CAST('-infinity' AS timestamptz) AS since
     UNION ALL
     SELECT d.run_id, r.upto FROM onlyonce.driver_runs d, reported r
-    WHERE d.dag_id = :dag_id AND d.pipeline = :pipeline AND d.exit_code IS DISTINCT FROM 0 AND d.run_id <> ALL(CAST(:run_ids AS text[])))
+    WHERE d.dag_id = :dag_id AND d.pipeline = :pipeline AND d.exit_code IS DISTINCT FROM 0 AND d.run_id <> ALL(CAST(:run_ids AS text[]))),
+output_batches AS (
+    SELECT b.*
+    FROM runs CROSS JOIN LATERAL (
+        SELECT pipeline, instance, query, incarnation, batch, state, mode, committed_at
+        FROM onlyonce.batches x WHERE x.run_id = runs.run_id OFFSET 0) b
+    WHERE b.pipeline = :pipeline AND b.query <> 'receive' AND b.committed_at > runs.since)
 SELECT c.instance, c.sink AS output, count(DISTINCT (c.incarnation, c.batch)) AS batches, sum(c.rows)::bigint AS rows,
        (array_agg(c.incarnation || '/' || c.batch ORDER BY c.committed_at DESC))[1] AS batch
-FROM (SELECT b.incarnation, b.batch
-      FROM runs CROSS JOIN LATERAL (SELECT * FROM onlyonce.batches x WHERE x.run_id = runs.run_id OFFSET 0) b
-      WHERE b.pipeline = :pipeline AND b.query <> 'receive' AND b.committed_at > runs.since
+FROM (SELECT incarnation, batch FROM output_batches
       UNION ALL
       SELECT f.incarnation, f.batch
       FROM runs CROSS JOIN LATERAL (SELECT * FROM onlyonce.backfills x WHERE x.run_id = runs.run_id OFFSET 0) f
@@ -216,8 +220,8 @@ WHERE c.batch_state = 'committed' AND c.rows > 0
 GROUP BY 1, 2
 UNION ALL
 SELECT b.instance, b.query, count(*), NULL, (array_agg(b.incarnation || '/' || b.batch ORDER BY b.committed_at DESC))[1]
-FROM runs CROSS JOIN LATERAL (SELECT * FROM onlyonce.batches x WHERE x.run_id = runs.run_id OFFSET 0) b
-WHERE b.pipeline = :pipeline AND b.query <> 'receive' AND b.state = 'committed' AND b.mode = 'at_least_once' AND b.committed_at > runs.since
+FROM output_batches b
+WHERE b.state = 'committed' AND b.mode = 'at_least_once'
   AND NOT EXISTS (SELECT 1 FROM onlyonce.commits c WHERE (c.incarnation, c.batch) = (b.incarnation, b.batch) OFFSET 0)
 GROUP BY 1, 2 ORDER BY 1, 2
 

@@ -334,14 +334,19 @@ def test_killed_between_any_two_moves_it_goes_on(shop: Shop, point: str, nth: in
     assert shop.places == dict.fromkeys("abc", "archive")
 
 
+def declare_other(shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, beside: str) -> None:
+    """Declare the pipeline `other` over the same inbox, next to those of a file in tests/support."""
+    text = (ROOT / "tests/support/shop.py").read_text().replace('name="shop",\n', 'name="other",\n', 1)
+    text = text.replace("source=Files(", f'source=Files(inbox="{shop.inbox}", ').replace('"results.', '"elsewhere.')
+    (tmp_path / "other.py").write_text(text)
+    monkeypatch.setenv("ONLYONCE_PIPELINES", f"{ROOT}/tests/support/{beside}{os.pathsep}{tmp_path}/other.py")
+
+
 def test_a_pipeline_that_shares_the_inbox_must_have_read_it_too(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Also one that is declared and has never run. The first of them whose turn it is moves the file."""
-    text = (ROOT / "tests/support/shop.py").read_text().replace('name="shop",\n', 'name="other",\n', 1)
-    text = text.replace("source=Files(", f'source=Files(inbox="{shop.inbox}", ').replace('"results.', '"elsewhere.')
-    (tmp_path / "other.py").write_text(text)
-    monkeypatch.setenv("ONLYONCE_PIPELINES", f"{ROOT}/tests/support/shop.py{os.pathsep}{tmp_path}/other.py")
+    declare_other(shop, monkeypatch, tmp_path, "shop.py")
     shop.commit(0, 1, 2)
     gc.main([])
     assert shop.places == STAY
@@ -356,10 +361,7 @@ def test_files_below_folders_go_though_another_pipeline_skips_them(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It never reads them, so they would stay for good. It must have read the others."""
-    text = (ROOT / "tests/support/shop.py").read_text().replace('name="shop",\n', 'name="other",\n', 1)
-    text = text.replace("source=Files(", f'source=Files(inbox="{shop.inbox}", ').replace('"results.', '"elsewhere.')
-    (tmp_path / "other.py").write_text(text)
-    monkeypatch.setenv("ONLYONCE_PIPELINES", f"{ROOT}/tests/support/deep_shop.py{os.pathsep}{tmp_path}/other.py")
+    declare_other(shop, monkeypatch, tmp_path, "deep_shop.py")
     shop.register("other")
     shop.put("dt=1/d")
     shop.register()
