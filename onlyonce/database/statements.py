@@ -135,11 +135,15 @@ def _stored(cursor: Any, table: str) -> str | None:
 
 
 def of_home(home: Path) -> str | None:
-    """Return the format of a home folder; None for a new one. Raise Refused if the home is a file."""
+    """Return the format of a home folder; None for a new one. Raise Refused if the home is a file.
+
+    It looks for data first: another process that makes the home just now writes its format before any data.
+    """
+    has_data = any((home / name).exists() for name in STATE)
     try:
         return (home / stored_names.FORMAT_FILE).read_text().strip()
     except FileNotFoundError:
-        return NO_FILE if any((home / name).exists() for name in STATE) else None
+        return NO_FILE if has_data else None
     except NotADirectoryError as error:
         raise Refused(
             f"the platform's home {home} is a file",

@@ -77,6 +77,18 @@ MUTANTS = (
         tests=("tests/contract/database/test_other_format.py::test_command_refuses_a_home_of_another_format[status]",),
     ),
     Mutant(
+        "format-1-data-after-format",
+        "a home that another process makes at this moment passes for one with data and no format",
+        "onlyonce/database/statements.py",
+        Replace(
+            "of_home", "NO_FILE if has_data else None", "NO_FILE if any((home / n).exists() for n in STATE) else None"
+        ),
+        tests=(
+            "tests/unit/database/test_formats.py::"
+            "test_home_that_another_process_makes_meanwhile_is_not_of_another_format",
+        ),
+    ),
+    Mutant(
         "format-1-newer-is-old",
         "a home of a newer version is refused with the advice to start over",
         "onlyonce/database/statements.py",

@@ -7,6 +7,7 @@ import re
 import shutil
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,6 +94,28 @@ def test_new_home_holds_the_format(home: Path) -> None:
 
     assert (home / "format").read_text().strip() == statements.FORMAT
     assert {path.name for path in home.iterdir()} == {"format", "tables", *settings.FOLDERS}
+
+
+@pytest.mark.parametrize("asked", range(len(statements.STATE) + 1))
+def test_home_that_another_process_makes_meanwhile_is_not_of_another_format(home: Path, asked: int) -> None:
+    """The other process makes all of it before any one of the questions that this process asks the disk."""
+    left = iter(range(asked + 1))
+
+    class Asked(type(home)):  # type: ignore[misc]
+        """The home's path, or one below it; the home is made before question number `asked`."""
+
+        def stat(self, **options: Any) -> Any:
+            if next(left, None) == asked:
+                statements.make_home()
+            return super().stat(**options)
+
+        def open(self, *args: Any, **options: Any) -> Any:
+            if next(left, None) == asked:
+                statements.make_home()
+            return super().open(*args, **options)
+
+    assert statements.of_home(Asked(home)) in {None, statements.FORMAT}
+    assert (home / "data").exists(), "the other process has made the home"
 
 
 @pytest.mark.parametrize(
