@@ -218,7 +218,8 @@ def _refuse_secret(whose: str, option: str, given: str) -> None:
 
 MEANS = {
     "record_id": "the columns whose values identify a record, or () for its place in the source: then a record that "
-    "is delivered again in another file is kept again"
+    "is delivered again in another file is kept again",
+    "keys": "the columns that identify a row",
 }
 """The meaning of a required option, for the hint of an error that finds no value."""
 EXAMPLES = {
@@ -226,6 +227,7 @@ EXAMPLES = {
     "event_time": "'at'",
     "table": "'results.name_of_the_table'",
     "topic": "'orders'",
+    "keys": "'id'",
     "servers": "'localhost:9092'",
 }
 """A value of an option that takes a string, for the hint of an error that finds none."""
@@ -352,6 +354,9 @@ def _meant(made: type, option: str, value: Any, names: tuple[str, ...]) -> str:
     if kinds := [name for name in names if name[0].isupper() and name != WORDS[bool]]:
         similar = near(str(value).lower(), [kind.lower() for kind in kinds])
         found = next((kind for kind in kinds if kind.lower() == similar), None)
+        if found is None and isinstance(value, str) and {"Delta", "Postgres"} <= {*kinds} and set("./") & {*value}:
+            table = f"Delta(path={value!r})" if "/" in value else f"Postgres(table={value!r})"
+            return f"did you mean {option}={table}?"
         if found is None and "Fixed" in names:
             return f"for example {option}=Fixed(timedelta(hours=1))"
         kind = found or kinds[0]

@@ -11,7 +11,7 @@ from keyword import iskeyword
 from typing import Literal
 
 from onlyonce.api import ddl
-from onlyonce.api.declaration import NONE, Named, Several, at_option, check_name, check_one_of, declaration, not_a_path
+from onlyonce.api.declaration import Named, Several, at_option, check_name, check_one_of, declaration, not_a_path
 from onlyonce.api.sinks import Delta, Postgres
 from onlyonce.core import stored_names
 from onlyonce.core.durations import in_source
@@ -83,7 +83,7 @@ class Lookup:
 
     name: str
     table: Delta | Postgres
-    keys: Several[str] = NONE
+    keys: Several[str]
     # How fresh a table is decides no result, so it is not part of the identity.
     refresh: timedelta | None = None
 

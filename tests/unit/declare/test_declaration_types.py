@@ -131,6 +131,16 @@ MEANT: dict[str, tuple[dict[str, Any], str, str]] = {
     "a length of time": ({"window": HOUR}, "must be Fixed, Sliding or Session", "window=Fixed(timedelta(hours=1))"),
     "an hour in words": ({"window": "1 hour"}, "must be Fixed, Sliding or Session", "window=Fixed(timedelta(hours=1))"),
     "a window by its name": ({"window": "session"}, "must be Fixed, Sliding or Session", "window=Session(gap=…)"),
+    "a table's name": (
+        {"sink": "results.shop"},
+        "sink='results.shop'): must be Delta",
+        "did you mean sink=Postgres(table='results.shop')?",
+    ),
+    "a table's folder": (
+        {"sink": "/lake/shop"},
+        "sink='/lake/shop'): must be Delta",
+        "did you mean sink=Delta(path='/lake/shop')?",
+    ),
     "a source": ({"sink": Files()}, "sink=Files(…)): must be Delta", "for example sink=Delta()"),
     "a number": ({"name": 7}, "name=7): must be a string", "for example name='7'"),
     "yes": (
@@ -148,7 +158,7 @@ MEANT: dict[str, tuple[dict[str, Any], str, str]] = {
     "a yes among numbers": (
         {"lookups": [True]},
         "lookups=True): must be Lookup",
-        "for example lookups=Lookup(name=…, table=…)",
+        "for example lookups=Lookup(name=…, table=…, keys=…)",
     ),
 }
 

@@ -52,7 +52,8 @@ def with_more(rows: Any, cities: Any, factor: int = 2, **rest: Any) -> Any:
 
 
 WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
-    "no keys": (lambda: lookup(name="cities", table=Delta(path="cities")), "no keys", "keys='id'"),
+    "no keys": (lambda: lookup(name="cities", table=Delta(path="cities")), "lacks `keys`", "add keys='id', which has no default: the columns"),
+    "keys of no columns": (lambda: lookup(name="cities", table=Delta(path="cities"), keys=()), "no keys", "keys='id'"),
     "no path": (lambda: lookup(name="cities", table=Delta(), keys="shop"), "names no table", "path="),
     "no table": (lambda: lookup(name="cities", table="cities", keys="shop"), r"Lookup\(table='cities'\): must be Delta or Postgres", "Delta"),
     "a URL": (lambda: lookup(name="cities", table=Postgres(table="a.b", connection="postgresql://u:p@h/d"), keys="shop"), "connection is a URL", "a password"),

@@ -28,7 +28,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "Join": {"left": "m:a", "right": "m:b", "on": "id", "within": HOUR},
     "Kafka": {"topic": "t", "servers": "there:9092"},
     "KafkaSink": {"topic": "t", "connection": "THERE"},
-    "Lookup": {"name": "l", "table": Postgres(table="results.l")},
+    "Lookup": {"name": "l", "table": Postgres(table="results.l"), "keys": "id"},
     "PubSub": {"subscription": "projects/p/subscriptions/s"},
     "Sliding": {"size": HOUR, "slide": HOUR / 2},
     "Stateful": {"processor": "m:f", "keys": "id", "schema": "id string", "timers_within": HOUR},
