@@ -251,8 +251,9 @@ def _tell(report: Report) -> None:
         )
     for found in report.tables["findings"]:
         by_fix = {"yes": "  (--fix does it)", "with --yes": "  (--fix --yes does it)", "no": ""}[found["fix"]]
+        where = "" if found["where"] in found["what"] else f" at {found['where']}"
         what = InvariantBroken(
-            f"{found['finding']}: {found['what']}", data=found["data"], hint=f"{found['repair']}{by_fix}"
+            f"{found['finding']}{where}: {found['what']}", data=found["data"], hint=f"{found['repair']}{by_fix}"
         )
         console.show_error(what, out)
     _tell_failed(report.tables.get(failed_runs.TABLE, []))

@@ -52,7 +52,8 @@ def added(master: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> di
     if not master.startswith("local") or not any(wanted.values()):
         return found
     folder = root() / f"driver-{uuid4().hex[:12]}"
-    folder.mkdir(parents=True)
+    settings.make_folder(settings.home(), (root().name,))  # private: a check may be the first to use the home
+    folder.mkdir()
     if wanted[BLOCKS]:
         found[BLOCKS] = str(folder)
     if wanted[JAVA]:
@@ -99,7 +100,8 @@ def _hold(folder: Path) -> None:
     # Between spark-submit and this line no process holds the folder. If another driver has deleted it meanwhile, it is
     # made again: it was still empty.
     while True:
-        folder.mkdir(parents=True, exist_ok=True)
+        settings.make_folder(settings.home(), (root().name,))
+        folder.mkdir(exist_ok=True)
         lock = _opened(folder)
         with suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX)

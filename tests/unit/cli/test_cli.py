@@ -29,10 +29,11 @@ from onlyonce.check import Checked
 from onlyonce.cli import app, checking, operate, shell, work
 from onlyonce.core import errors
 from onlyonce.core.changes import Change, Need
+from onlyonce.core.diagnosis import Finding, Repair, wider_permissions
 from onlyonce.core.errors import DatabaseAway, Refused
 from onlyonce.core.runs import Report
 from onlyonce.database import statements
-from onlyonce.operate import audit, gc
+from onlyonce.operate import audit, doctor, gc
 from onlyonce.outputs import backfill
 
 MINE = (
@@ -623,6 +624,22 @@ def test_an_audit_with_findings_ends_with_one(monkeypatch: pytest.MonkeyPatch) -
     assert result.exit_code == 1
     assert json.loads(result.stdout)["warnings"] == report.warnings
     assert "onlyonce.conservation" in result.stderr
+
+
+def test_the_doctor_shows_where_a_finding_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once: many findings name their place themselves."""
+    found = [
+        wider_permissions("/home/tmp", 0o755, 0o700),
+        Finding("begun drop", "shop", "a drop of shop has not ended", "none", Repair("x")),
+    ]
+    report = Report("doctor: 2 finding(s)", "d", {}, {"findings": [one.row() for one in found], "repairs": []})
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nowhere")
+    monkeypatch.setattr(doctor, "main", lambda argv: report)
+
+    shown = runner.invoke(app, ["doctor"]).stdout
+
+    assert "permissions at /home/tmp: its permissions are 755" in shown
+    assert "begun drop: a drop of shop has not ended" in shown
 
 
 @pytest.mark.parametrize("argv", [[], ["flights"]])

@@ -3,14 +3,18 @@ start."""
 
 from __future__ import annotations
 
+import os
+import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from onlyonce import settings
 from onlyonce.engine import temporary
+from onlyonce.operate import doctor
 
 DRIVER = """
 import sys
@@ -54,6 +58,23 @@ def test_the_folder_of_a_driver_stays_for_as_long_as_it_lives_and_goes_once_it_i
     driver.wait()
     assert temporary.sweep() == [folder]
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("make", [lambda: temporary.added("local[2]", {}, {}), temporary.of_driver])
+def test_a_home_that_a_check_uses_first_is_private(
+    home: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[], object]
+) -> None:
+    """No `onlyonce up` has made it yet."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(home / "new"))
+    monkeypatch.setattr(temporary, "_held", {})
+    before = os.umask(0o022)
+    try:
+        make()
+    finally:
+        os.umask(before)
+
+    assert doctor.permissions() == []
+    assert stat.S_IMODE((home / "new" / "tmp").stat().st_mode) == settings.PRIVATE
 
 
 def test_what_spark_and_the_jvm_keep_lies_in_the_drivers_own_folder_below_the_home(home: Path) -> None:
