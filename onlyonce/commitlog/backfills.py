@@ -1,7 +1,7 @@
 """Store the begin and end of backfills, and read from the log what a backfill needs. docs/specification/backfill.md.
 
 - `closed_reach` decides which part of a span the output's stream has closed and written. Only that may be backfilled.
-- `Backfills` has the transactions of a backfill, in the order `open_incarnation`, `begin`, `widen`, `end`. `give_up`
+- `Backfills` has the transactions of a backfill, in the order `open_incarnation`, `begin`, `settle`, `end`. `give_up`
   ends begun ones. The other methods read from the log.
 - `Panes` stores how much of each open window an output has written. Streams use it.
 
@@ -162,10 +162,12 @@ class Backfills(Transactions):
         return Incarnations(self.connection).bump(found, run_id)
 
     @one_transaction
-    def begin(self, driver: Driver, request: Request, events_version: int) -> int:
-        """Begin an attempt at a backfill, and return its batch number in the incarnation.
+    def begin(self, driver: Driver, request: Request, events_version: int, wide: Span | None = None) -> int:
+        """Begin an attempt at a backfill, and return its batch number in the incarnation. `settle` comes before any
+        sink is written.
 
         events_version   the version of `events` that it reads
+        wide             the windows that it will need, where they are known to be more than those of the request
 
         Raise Superseded if a newer driver has the interval. Raise InRunningBackfill or InBegunBackfill if another begun
         backfill shares its windows, InRunningBackfill if one that has read more of `events` is committed, and Refused
@@ -174,30 +176,40 @@ class Backfills(Transactions):
         Rows that killed attempts have put into the outbox are deleted: none of them was sent. Rows of committed
         attempts stay.
         """
-        self._take_windows(driver, request, request.span, events_version)
+        span = wide or request.span
+        left = ask(self.connection, "backfills", "settled", incarnation=driver.incarnation)
+        for row in left:  # no other backfill gets its windows meanwhile
+            before = Span.of(row.window_from, row.window_to)
+            span = Span(min(span.start, before.start), max(span.stop, before.stop))
+        self._take_windows(driver, request, span, events_version)
         do(self.connection, "backfills", "replace_begun", incarnation=driver.incarnation)
         OutboxRows(self.connection).throw_away(request.instance, driver.incarnation)
         number = int(ask(self.connection, "backfills", "next", incarnation=driver.incarnation)[0].batch_id)
         if number:  # the driver of an earlier attempt may still write
             Authorities(self.connection).fence(driver)
-        start, stop = request.span.times
+        start, stop = span.times
         do(
             self.connection, "backfills", "begin",
             incarnation=driver.incarnation, batch_id=number, instance=request.instance, output=request.output,
             epoch=driver.epoch, run_id=driver.run_id, asked_by=request.asked_by, window_from=start, window_to=stop,
             events_version=events_version, declaration_hash=request.declaration_hash, lookups=request.lookups,
+            windows=0 if left else None,
         )  # fmt: skip
         return number
 
     @one_transaction
-    def widen(self, driver: Driver, request: Request, number: int, span: Span, events_version: int) -> None:
-        """Store a wider span for a begun backfill, whose merged sessions reach past the interval. Raise as `begin`."""
+    def settle(self, driver: Driver, request: Request, number: int, span: Span, events_version: int) -> None:
+        """Store the windows of a begun backfill, whose merged sessions may reach past the interval. Raise as `begin`.
+
+        From here on its sinks may be written. An attempt that ends before keeps no other from its windows: two whose windows turn
+        out to overlap would wait for each other for ever.
+        """
         self._take_windows(driver, request, span, events_version)
         start, stop = span.times
         do(
             self.connection,
             "backfills",
-            "widen",
+            "settle",
             incarnation=driver.incarnation,
             batch_id=number,
             window_from=start,
@@ -371,7 +383,7 @@ class Backfills(Transactions):
             )
         command = f"onlyonce run {request.instance}"
         if other.asked_by == "person":
-            # The interval is taken from the incarnation's name, since `widen` may have widened the row's windows.
+            # The interval is taken from the incarnation's name, since `settle` may have widened the row's windows.
             start, stop = other.incarnation.rpartition("/")[0].rpartition("@")[2].split("--")
             times = f"--from {start} --to {stop}"
             times += f" --lookups {other.lookups}" if other.lookups == "now" else ""

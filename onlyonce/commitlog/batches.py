@@ -188,10 +188,12 @@ class Batches(Transactions):
         return float(ask(self.connection, "batches", "oldest_begun")[0].seconds or 0)
 
     @one_transaction
-    def standing(self, instance: str) -> tuple[Frontier, Progress, int | None]:
+    def standing(self, instance: str) -> tuple[Frontier, Progress, int | None] | None:
         """Return the frontier, the progress of each source, and the number of the last batch that receive has
-        committed.
+        committed. Return None while one is begun: its rows have the frontier with which it began.
         """
+        if ask(self.connection, "batches", "has_begun", instance=instance)[0].found:
+            return None
         return self.frontier(instance), SourceBatches(self.connection).known(instance), self.last_taken_in(instance)
 
     @one_transaction

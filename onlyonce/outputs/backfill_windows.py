@@ -378,17 +378,16 @@ def backfill(
     )
     driver = Backfills(context.database).open_incarnation(request, context.run_id)
     query = Query(driver, context.folder, driver.session(context.database), {})
-    number = Backfills(query.database).begin(driver, request, reach.consumed)
+    number = Backfills(query.database).begin(driver, request, reach.consumed, wide)
     passing("backfill-after-begin")
     query.log.info("backfill begun", windows=str(span), events=reach.consumed)
     with ExitStack() as held:
         seeing = replace(context, seen=parts.parts[-1].seen)
         held.enter_context(culprit.searched(seeing, root, lambda: _kept(context, root, wide, reach)))
         made = _computed(context, root, asked, wide, reach, parts)
-        if made.span != span:
-            if lookups == "then":
-                _refuse_merged(context, root, span, made)
-            Backfills(query.database).widen(driver, request, number, made.span, reach.consumed)
+        if made.span != span and lookups == "then":
+            _refuse_merged(context, root, span, made)
+        Backfills(query.database).settle(driver, request, number, made.span, reach.consumed)
         if root.pane_column:
             last = Panes(query.database).last_panes(request.instance, root.name, made.span)
             made = replace(made, rows=pane_numbers.numbered(root, made.rows, last), last=last)

@@ -51,10 +51,14 @@ def looked_idle(
     A source that has had nothing for its `idle_after` is idle (`Progress.fallen_idle` decides). The watermark marker
     that follows stores the max event time and the idle sources, so a replay of later batches sees the same.
     docs/specification/watermark-marker.md. A source may be found idle late, and holds back the watermark until it is
-    found: the last search for new input must have found nothing from it.
+    found: the last search for new input must have found nothing from it. A batch that a killed driver has begun is
+    finished first: a marker before it would close windows that its records are in time for.
     """
-    now, known, taken_in = Batches(database).standing(pipeline.name)
-    if not pipeline.sources or not known.of or looked_at is None:
+    standing = Batches(database).standing(pipeline.name)
+    if not pipeline.sources or standing is None or looked_at is None:
+        return None
+    now, known, taken_in = standing
+    if not known.of:
         return None
     # Not the present time: input since the last search is not known yet.
     clock = to_micros(looked_at)

@@ -4,12 +4,18 @@ SELECT instance FROM onlyonce_private.pipelines WHERE instance = :instance FOR U
 
 -- under_way --
 -- Begun backfills of an output, of another interval, that share windows with this one; and whether a driver is running.
-SELECT b.incarnation, b.window_from, b.window_to, b.run_id, b.asked_by, b.lookups,
-       onlyonce_private.at_work(l.incarnation_no, b.epoch) AS at_work
-FROM onlyonce_private.backfills b JOIN onlyonce_private.incarnations l USING (incarnation)
-WHERE b.instance = :instance AND b.output = :output AND b.state = 'begun' AND b.incarnation <> :incarnation
+-- One whose driver has ended before it was settled has written nothing, so it keeps no other from its windows.
+SELECT b.incarnation, b.window_from, b.window_to, b.run_id, b.asked_by, b.lookups, driver.at_work
+FROM onlyonce_private.backfills b JOIN onlyonce_private.incarnations l USING (incarnation),
+     LATERAL (SELECT onlyonce_private.at_work(l.incarnation_no, b.epoch)) driver (at_work)
+WHERE (driver.at_work OR b.windows IS NOT NULL) AND b.instance = :instance AND b.output = :output AND b.state = 'begun' AND b.incarnation <> :incarnation
   AND b.window_from < :window_to AND b.window_to > :window_from
 ORDER BY b.begun_at LIMIT 1
+
+-- settled --
+-- The windows of an ended driver's unfinished backfill, if a sink may have some of their new rows: one at most.
+SELECT window_from, window_to FROM onlyonce_private.backfills
+WHERE incarnation = :incarnation AND state = 'begun' AND windows IS NOT NULL
 
 -- replace_begun --
 -- An ended driver's unfinished backfill. The interval is computed again from the start.
@@ -37,13 +43,14 @@ SELECT coalesce(max(batch_id), -1) + 1 AS batch_id FROM onlyonce_private.backfil
 -- begin --
 INSERT INTO onlyonce_private.backfills
     (incarnation, batch_id, instance, output, epoch, run_id, asked_by, window_from, window_to, events_version, declaration_hash,
-     lookups)
+     lookups, windows)
 VALUES (:incarnation, :batch_id, :instance, :output, :epoch, :run_id, :asked_by, :window_from, :window_to, :events_version,
-        :declaration_hash, :lookups)
+        :declaration_hash, :lookups, :windows)
 
--- widen --
--- Sessions may reach past the interval that was asked for.
-UPDATE onlyonce_private.backfills SET window_from = :window_from, window_to = :window_to
+-- settle --
+-- Sessions may reach past the interval that was asked for. With a number of windows, which is none until the end, sinks may be
+-- written.
+UPDATE onlyonce_private.backfills SET window_from = :window_from, window_to = :window_to, windows = 0
 WHERE incarnation = :incarnation AND batch_id = :batch_id AND state = 'begun'
 
 -- state --

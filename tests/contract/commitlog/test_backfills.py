@@ -166,11 +166,8 @@ def test_a_half_done_one_whose_driver_has_ended_is_named_with_the_way_out(
     """The message gives the command that finishes it."""
     one = request(hours(0, 3), asked_by)
     dead = opened(log, one)
-    begin(log, dead, one)
-    log.rows(
-        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = %s",
-        dead.session(log.database).name,
-    )
+    settle(log, dead, one, begin(log, dead, one), one.span)
+    killed(log, dead)
 
     with pytest.raises(InBegunBackfill, match="whose driver has ended") as refused:
         begin(log, opened(log, request(hours(2, 5))), request(hours(2, 5)))
@@ -178,12 +175,62 @@ def test_a_half_done_one_whose_driver_has_ended_is_named_with_the_way_out(
     assert command in refused.value.hint
 
 
+def killed(log: Log, driver: Driver) -> None:
+    """End the session of a driver, as its kill does."""
+    log.rows(
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = %s",
+        driver.session(log.database).name,
+    )
+
+
+def settle(log: Log, driver: Driver, asked: Request, number: int, span: Span) -> None:
+    """Settle it, under the driver's own name."""
+    Backfills(driver.session(log.database)).settle(driver, asked, number, span, 7)
+
+
+def test_two_that_turn_out_to_need_the_windows_of_each_other_do_not_wait_for_each_other_for_ever(log: Log) -> None:
+    """Sessions of one have merged with sessions of the other. Neither has written anything when its driver ends."""
+    for one in (first := request(hours(0, 1))), (second := request(hours(1, 2))):
+        driver = opened(log, one)
+        begin(log, driver, one)
+        killed(log, driver)
+
+    for one in first, second:
+        again = opened(log, one)
+        settle(log, again, one, number := begin(log, again, one), hours(0, 2))
+        end(log, again, one, number, 0, 1)
+
+
+def test_a_wide_one_is_alone_from_its_begin(log: Log) -> None:
+    """Of two joins whose windows are neighbours one comes first."""
+    one, other = request(hours(0, 1)), request(hours(1, 2))
+    driver = opened(log, one)
+    Backfills(driver.session(log.database)).begin(driver, one, 7, hours(0, 2))
+
+    with pytest.raises(InRunningBackfill, match="and running"):
+        begin(log, opened(log, other), other)
+
+
+def test_an_attempt_at_what_was_settled_keeps_its_windows(log: Log) -> None:
+    """A sink may have some of the new rows, in windows out of the interval too."""
+    one, other = request(hours(0, 1)), request(hours(2, 3))
+    for _ in range(2):
+        driver = opened(log, one)
+        number = begin(log, driver, one)
+        if not number:
+            settle(log, driver, one, number, hours(0, 3))
+        killed(log, driver)
+
+    with pytest.raises(InBegunBackfill, match="whose driver has ended"):
+        begin(log, opened(log, other), other)
+
+
 def test_a_widened_span_holds_what_it_took(log: Log) -> None:
     """Sessions that reach past the interval are counted as its own, and others stay out meanwhile."""
     one = request(hours(2, 3))
     driver = opened(log, one)
     number = begin(log, driver, one)
-    Backfills(driver.session(log.database)).widen(driver, one, number, hours(0, 3), 7)
+    Backfills(driver.session(log.database)).settle(driver, one, number, hours(0, 3), 7)
 
     with pytest.raises(InRunningBackfill, match="and running"):
         begin(log, opened(log, request(hours(0, 1))), request(hours(0, 1)))
@@ -198,10 +245,10 @@ def test_a_backfill_that_has_read_less_replaces_no_window_of_one_that_has_read_m
     end(log, of_late, late, begin(log, of_late, late, 9), 1, 2)
 
     with pytest.raises(InRunningBackfill, match="meanwhile another backfill has computed windows of"):
-        Backfills(driver.session(log.database)).widen(driver, narrow, number, hours(0, 2), 7)
+        Backfills(driver.session(log.database)).settle(driver, narrow, number, hours(0, 2), 7)
     with pytest.raises(InRunningBackfill, match="that this one has not read"):
         begin(log, opened(log, request(hours(2, 4))), request(hours(2, 4)), 8)
-    Backfills(driver.session(log.database)).widen(driver, narrow, number, hours(0, 2), 9)
+    Backfills(driver.session(log.database)).settle(driver, narrow, number, hours(0, 2), 9)
 
 
 # --- how far the stream has come

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -15,12 +17,14 @@ from onlyonce.commitlog import batches, units
 from onlyonce.commitlog.batches import Batches, WatermarkMarkers
 from onlyonce.commitlog.incarnations import Driver, Incarnations
 from onlyonce.commitlog.units import Units
-from onlyonce.core.batch import Batch, Outcome, Plan, to_micros
+from onlyonce.core.batch import Batch, Outcome, Plan, to_micros, to_time
 from onlyonce.core.errors import InvariantBroken, Refused, Superseded
 from onlyonce.core.frontier import Frontier
 from onlyonce.core.units import Content, Counts, UnitId
 from onlyonce.database.connect import run
+from onlyonce.receive import loop
 from tests.contract.conftest import NOON, Log, plan_of
+from tests.support.two_sources import pipeline
 
 HOUR = timedelta(hours=1)
 DONE = Outcome(read=3, kept=2, invalid=1, expired=0, duplicate=0, unknown_fields=0, delta_version=1)
@@ -399,3 +403,33 @@ def test_what_receive_has_taken_in_of_the_registry_is_told_by_its_committed_batc
     log.start()
 
     assert taken_in() == 9
+
+
+def test_no_source_is_found_idle_while_a_batch_of_receive_is_begun(log: Log) -> None:
+    """Its records are in time for windows that a marker before it would close. A killed driver leaves such a batch."""
+    driver = log.start()
+    nothing_waits = SimpleNamespace(behind=lambda taken_in: {"web"})
+
+    def received(batch_id: int, source: str, largest: datetime | None) -> None:
+        plan = plan_of(driver, batch_id, source_to={"version": batch_id, "source": source, "batch_no": batch_id})
+        batch = Batches(log.database).begin(driver, "shop", plan, None, sources=("web", "till"))
+        if largest is None:
+            return
+        assert batch.source_batch
+        known = json.dumps(batch.source_batch.after(to_micros(largest)).told())
+        after = to_time(batch.reached(to_micros(largest)).max_event_time)
+        end(log, driver, batch, replace(
+            DONE, max_event_time_after=after, source_progress_after=known, delta_version=batch_id
+        ))  # fmt: skip
+
+    def idle() -> bool:
+        return loop.looked_idle(log.database, pipeline(), nothing_waits, datetime.now(UTC) + 2 * HOUR) is not None  # type: ignore[arg-type]
+
+    received(0, "web", NOON)
+    received(1, "till", NOON - HOUR)
+    before = idle()
+    received(2, "web", None)
+    meanwhile = idle()
+    received(2, "web", NOON - HOUR / 2)
+
+    assert (before, meanwhile, idle()) == (True, False, True)

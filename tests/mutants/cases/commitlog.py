@@ -18,7 +18,7 @@ from tests.mutants.cases.paths import (
     ZOMBIES,
 )
 from tests.mutants.mutant import Mutant
-from tests.mutants.operators import Always, Delete, Never, Replace
+from tests.mutants.operators import Always, Delete, Never, Replace, ReplaceSql
 
 MUTANTS = (
     Mutant(
@@ -249,6 +249,38 @@ MUTANTS = (
         tests=(
             "tests/contract/commitlog/test_backfills.py::test_late_rows_of_sessions_are_folded_by_a_backfill_that_holds_them_all",
         ),
+    ),
+    Mutant(
+        "idle-in-a-begun-batch",
+        "a watermark marker for an idle source comes before a batch of receive that a killed driver has begun",
+        "onlyonce/commitlog/batches.py",
+        Never("Batches.standing", 'ask(self.connection, "batches", "has_begun", instance=instance)[0].found'),
+        tests=(
+            "tests/contract/commitlog/test_batches.py::test_no_source_is_found_idle_while_a_batch_of_receive_is_begun",
+        ),
+    ),
+    Mutant(
+        "begun-backfill-in-the-way",
+        "a backfill that ended before it wrote anything keeps others from its windows",
+        "sql/statements/backfills.sql",
+        ReplaceSql("under_way", "(driver.at_work OR b.windows IS NOT NULL) AND b.instance", "b.instance"),
+        tests=(
+            "tests/contract/commitlog/test_backfills.py::test_two_that_turn_out_to_need_the_windows_of_each_other_do_not_wait_for_each_other_for_ever",
+        ),
+    ),
+    Mutant(
+        "next-attempt-unsettled",
+        "the next attempt at a backfill that may have written lets others have its windows",
+        "onlyonce/commitlog/backfills.py",
+        Replace("Backfills.begin", "0 if left else None", "None"),
+        tests=("tests/contract/commitlog/test_backfills.py::test_an_attempt_at_what_was_settled_keeps_its_windows",),
+    ),
+    Mutant(
+        "wide-backfill-begins-narrow",
+        "two backfills of neighbouring windows of a join begin, and each is in the other's way",
+        "onlyonce/commitlog/backfills.py",
+        Replace("Backfills.begin", "wide or request.span", "request.span"),
+        tests=("tests/contract/commitlog/test_backfills.py::test_a_wide_one_is_alone_from_its_begin",),
     ),
     Mutant(
         "older-backfill-replaces-a-newer-one",
