@@ -201,8 +201,8 @@ class Backfills(Transactions):
     def settle(self, driver: Driver, request: Request, number: int, span: Span, events_version: int) -> None:
         """Store the windows of a begun backfill, whose merged sessions may reach past the interval. Raise as `begin`.
 
-        From here on its sinks may be written. An attempt that ends before keeps no other from its windows: two whose windows turn
-        out to overlap would wait for each other for ever.
+        From here on its sinks may be written. An attempt that ends before keeps no other from its windows: two whose
+        windows turn out to overlap would wait for each other for ever.
         """
         self._take_windows(driver, request, span, events_version)
         start, stop = span.times
