@@ -296,11 +296,13 @@ class Declarations(Transactions):
         return found
 
     @one_transaction
-    def check_next(self, incarnation: Incarnation, now: Declared) -> None:
-        """Raise Refused if the next incarnation of a query can't begin under a declaration: it needs another name."""
+    def check_next(self, incarnation: Incarnation, now: Declared, *, by_plan: bool) -> None:
+        """Raise Refused if the next incarnation of a query can't begin under a declaration: it needs another name, or
+        a plan.
+        """
         found = self._changes(incarnation, now)
         lost = self.invalid_lost(now.instance) if changes.needing_a_name(found) else None
-        changes.check_next_incarnation(incarnation.incarnation, found, invalid_lost=lost)
+        changes.check_next_incarnation(incarnation.incarnation, found, invalid_lost=lost, by_plan=by_plan)
 
     @one_transaction
     def nothing_kept(self, pipeline: str) -> bool:
@@ -330,6 +332,17 @@ class Declarations(Transactions):
             self.connection, "plan", "keep",
             instance=now.instance, query=now.query, hash=now.hash, parts=json.dumps(now.parts),
         )  # fmt: skip
+
+    @one_transaction
+    def came_as_records(self, instance: str, query: str) -> bool:
+        """Return whether the rows of an output with windows came with their records in its last batch, by the log.
+
+        Return False for a bounded run, which has one batch.
+        """
+        last = ask(self.connection, "plan", "last_way", instance=instance, query=query)
+        if "@" in instance or not last or not last[0].parts:
+            return False
+        return changes.comes_as_records(last[0].parts["outputs"][query], stateless=last[0].stateless)
 
     @one_transaction
     def all_that_ran(self, instance: str) -> list[Ran]:

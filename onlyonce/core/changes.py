@@ -143,6 +143,16 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
         Need.INCARNATION,
         "what is final is another matter in early panes; a new incarnation writes what is open again",
     ),
+    "as records come": (
+        Need.NAME,
+        "the rows of open windows are in the table as their records came, and would be there again when the windows "
+        "close: a new output reads `events` from the start",
+    ),
+    "when windows close": (
+        Need.NAME,
+        "open windows wait for their close, and their records would not be read again: a new output reads `events` "
+        "from the start",
+    ),
     "trigger": (Need.NOTHING, "from the next batch on"),
     "session": (
         Need.NAME,
@@ -284,10 +294,13 @@ def no_step(pipeline: str, found: Iterable[Change], invalid_lost: int | None) ->
     )
 
 
-def check_next_incarnation(incarnation: str, found: list[Change], *, invalid_lost: int | None = None) -> None:
+def check_next_incarnation(
+    incarnation: str, found: list[Change], *, invalid_lost: int | None = None, by_plan: bool = True
+) -> None:
     """Raise Refused if the target would hold rows of both declarations even after a new incarnation.
 
-    Then the changed pipeline or output needs another name.
+    Then the changed pipeline or output needs another name. Raise it too without a plan (`by_plan`) for a change after
+    which only the plan knows with which window the new incarnation begins.
 
     `invalid_lost` as in `check_goes_on`.
     """
@@ -297,6 +310,20 @@ def check_next_incarnation(incarnation: str, found: list[Change], *, invalid_los
             data=f"nothing was changed; the target would have rows of both declarations. {_sentence(renamed[0].why)}",
             hint=_other_name(incarnation.split("/")[0], invalid_lost),
         )
+    if not by_plan and (first := next(filter(begins_elsewhere, found), None)):
+        raise Refused(
+            _has_changed(first, incarnation),
+            data="nothing was changed; a new incarnation made by hand would write windows that are written, or leave "
+            "some out",
+            hint=f"`onlyonce plan {incarnation.split('/')[0]}` says what it needs; with --yes it does it",
+        )
+
+
+def begins_elsewhere(change: Change) -> bool:
+    """Return whether a new incarnation after this change begins with another window than after no change."""
+    part = change.part.split(" of ")[0]
+    waited = part == "panes" and (change.before, change.after) == ("at_close", "on_time")
+    return change.need in (Need.INCARNATION, Need.BOTH) and (part in ("window", "watermark_delay") or waited)
 
 
 def _sentence(text: str) -> str:
@@ -476,8 +503,12 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
         yield "from_output", "from_output"
     triggers = all(isinstance(one["panes"], Mapping) for one in (old, new))
     early = not all(one["panes"] in ("on_time", "at_close") for one in (old, new))
+    comes = root and comes_as_records(old, stateless=stateless)
     for part in ("window", "watermark_delay", "panes"):
         if old.get(part) != new.get(part):
+            if part == "panes" and comes:
+                yield part, "as records come"
+                continue
             if part == "panes" and triggers:
                 yield part, "trigger"
                 continue
@@ -486,7 +517,12 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
                 part,
                 "join" if joins else state if states else "window or none" if part == "window" and early else wanted,
             )
-    if old["target"] != new["target"]:
+    to_files, to_table = "files" in new and "files" not in old, "files" in old and "files" not in new
+    if comes and to_files:
+        yield "target", "as records come"
+    elif root and stateless and not none and to_table and old["panes"] == new["panes"] == "on_time":
+        yield "target", "when windows close"
+    elif old["target"] != new["target"]:
         yield "target", "target, no window" if (none or states) and root else "target"
     else:
         for part in ("write", "keys", "sequence_by", "delete_when", "files", "pane_column"):
@@ -502,6 +538,25 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
         yield "names", "names"
     if not same_code(old.get("reject", ""), new.get("reject", "")):
         yield "reject", _of_transform(root=root, stateless=stateless, none=none, session=session)
+
+
+def comes_as_records(output: Parts, *, stateless: bool) -> bool:
+    """Return whether the rows of an output with windows were written in the batch that read their records.
+
+    stateless   its query kept no state. Then a file sink, and `panes` that wait, get whole windows.
+    """
+    whole = output["panes"] != "on_time" or "files" in output or output.get("window", {}).get("kind") == "chained"
+    return stateless and "window" in output and not whole
+
+
+def collects_now(at: str, pipeline: str, output: str) -> NeedsName:
+    """Return the error for a function that gave rows as records came, and does so no more. Spark's plan says so."""
+    why = CONSEQUENCES["as records come"][1]
+    return NeedsName(
+        f"{at}output {output} of {pipeline}: its function collects records now, and gave rows as records came before",
+        data=f"nothing was read or written. {_sentence(why)}",
+        hint=_other_name(pipeline, None),
+    )
 
 
 def text(part: Any, absent: str | None = NONE) -> str | None:

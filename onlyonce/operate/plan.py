@@ -31,11 +31,11 @@ from onlyonce.commitlog.removals import Removals
 from onlyonce.core import retention, stored_names
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import to_micros
-from onlyonce.core.changes import CONSEQUENCES, Change, Need, Parts, changes, needing_a_name, no_step
+from onlyonce.core.changes import CONSEQUENCES, Change, Need, Parts, begins_elsewhere, changes, needing_a_name, no_step
 from onlyonce.core.durations import in_words
 from onlyonce.core.errors import OnlyonceError, Refused, Unexpected
 from onlyonce.core.runs import Report
-from onlyonce.core.stored_names import FIRST_WINDOW
+from onlyonce.core.stored_names import FIRST_WINDOW, ROWS_FROM
 from onlyonce.core.unrepeatable import staged_rows
 from onlyonce.core.windows import Fixed, Micros, first_start
 from onlyonce.database.connect import Database
@@ -162,6 +162,10 @@ def reset_step(
     elif "watermark_delay" in changed and last_start is not None:
         # Records that a longer wait admits would come in time for windows that are written.
         start = {FIRST_WINDOW: last_start + 1}
+    waited = any(change.part.startswith("panes of") and begins_elsewhere(change) for change in asking)
+    if waited and not root.sink.writes_files:
+        # If its function keeps no state, rows come with their records from now on: those of windows that were open too.
+        start = {ROWS_FROM: 0} | ({} if last_start is None else {FIRST_WINDOW: last_start + 1}) | start
     target = f"{instance}/{root.name}"
     by_hand = f"onlyonce reset {target} --yes"
     command = f"onlyonce plan {instance} --yes   (a new incarnation of {target})" if start else by_hand

@@ -21,16 +21,18 @@ import structlog
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from onlyonce.api.declaration import declared_at
 from onlyonce.api.outputs import what_to_do
 from onlyonce.api.pipeline import Output
 from onlyonce.commitlog import backfills
 from onlyonce.commitlog.backfills import AskedBy, Backfills, Counts, Panes, Reach, Request
 from onlyonce.commitlog.cuts import Compactions
 from onlyonce.commitlog.ends import SeenLookups
+from onlyonce.commitlog.incarnations import Declarations
 from onlyonce.commitlog.removals import Removals
 from onlyonce.context import Query, RunContext
 from onlyonce.core import backfill as backfill_rules
-from onlyonce.core import retention
+from onlyonce.core import changes, retention
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Batch, Plan, to_micros
 from onlyonce.core.errors import Refused
@@ -378,6 +380,10 @@ def backfill(
     )
     driver = Backfills(context.database).open_incarnation(request, context.run_id)
     query = Query(driver, context.folder, driver.session(context.database), {})
+    if Declarations(context.database).came_as_records(context.instance, root.name) and not (
+        outputs_events.comes_as_records(context, query, root)
+    ):
+        raise changes.collects_now(declared_at(root), context.pipeline.name, root.name)
     number = Backfills(query.database).begin(driver, request, reach.consumed, wide)
     passing("backfill-after-begin")
     query.log.info("backfill begun", windows=str(span), events=reach.consumed)

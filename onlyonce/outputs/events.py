@@ -43,7 +43,7 @@ from onlyonce.core.stored_names import (
 from onlyonce.core.triggers import Trigger
 from onlyonce.core.windows import Bounds, Chained, Session
 from onlyonce.database.connect import Database
-from onlyonce.outputs import at_close, results, windows
+from onlyonce.outputs import at_close, results, stateless, windows
 from onlyonce.outputs.results import Versions
 from onlyonce.receive import events
 from onlyonce.tables import checkpoint, opening, rewrite
@@ -515,6 +515,12 @@ def event_stream(
 
     # A join or a processor returns rows at any time, not only at ends of windows.
     return by(windows.closed_until)[1] if root.gives_as_it_comes else at_close.asks_watermark(root.window, by)
+
+
+def comes_as_records(context: RunContext, query: Query, root: Output) -> bool:
+    """Return whether an output's rows come in the batches that read their records, by Spark's plan of its function."""
+    plain = root.gets_whole_windows or stateless.is_stateless(event_stream(context, query, root, 0))
+    return plain and not at_close.are_of(context.pipeline, root, stateless=plain)
 
 
 def closing_stream(

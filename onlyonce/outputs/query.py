@@ -20,14 +20,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from onlyonce import context as onlyonce_context
+from onlyonce.api.declaration import declared_at
 from onlyonce.api.joins_and_state import FROM_START
 from onlyonce.api.outputs import check_from_start
 from onlyonce.api.pipeline import Output
 from onlyonce.commitlog.batches import WRITTEN, Batches, State, States
 from onlyonce.commitlog.ends import Counted, OutputEnds
-from onlyonce.commitlog.incarnations import Incarnations
+from onlyonce.commitlog.incarnations import Declarations, Incarnations
 from onlyonce.context import Query, RunContext, run_query
-from onlyonce.core import batch, stored_names
+from onlyonce.core import batch, changes, stored_names
 from onlyonce.core.batch import Batch, Outcome, Plan, check_output, read_upto
 from onlyonce.core.errors import FunctionFails, InvariantBroken, Refused, Retryable
 from onlyonce.core.frontier import Frontier
@@ -286,6 +287,8 @@ def run_once(context: RunContext, root: Output, beside: Beside = Beside()) -> No
     if not plain:
         _refuse_unsaid(context, query, root)
     raw = at_close.are_of(context.pipeline, root, stateless=plain)
+    if (raw or not plain) and Declarations(context.database).came_as_records(context.instance, root.name):
+        raise changes.collects_now(declared_at(root), context.pipeline.name, root.name)
     shape = window_log.trigger_shape(context, root) if root.gets_whole_windows else result
     open_sessions.check_function(root, shape)
     steps = results.steps_of(context, query, root, shape)

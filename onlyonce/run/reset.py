@@ -333,7 +333,7 @@ def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, 
     _refuse_bounded(instance, query)
     pipeline = declarations.load().get(instance.partition("@")[0])
     if pipeline and query in pipeline.queries():
-        Declarations(database).check_next(old, Declared.of(pipeline, instance, query))
+        Declarations(database).check_next(old, Declared.of(pipeline, instance, query), by_plan=start is not None)
     if query == "receive":
         _refuse_forgotten(database, instance, old.incarnation)
     plan = NewIncarnations(database).begins_at(instance, query, old.incarnation, start)

@@ -12,6 +12,16 @@ LEFT JOIN onlyonce_private.declarations d
     ON (d.instance, d.query, d.hash) = (l.instance, l.query, b.declaration_hash)
 WHERE b.incarnation = :incarnation ORDER BY b.batch_id DESC LIMIT 1
 
+-- last_way --
+-- The declaration of the last committed batch of a query, in whichever incarnation, and whether the query kept no state.
+SELECT d.parts, coalesce((b.facts->>'stateless')::boolean, false) AS stateless
+FROM onlyonce_private.incarnations l
+CROSS JOIN LATERAL (
+    SELECT x.declaration_hash, x.facts FROM onlyonce_private.batches x
+    WHERE x.incarnation = l.incarnation AND x.state = 'committed' ORDER BY x.batch_id DESC LIMIT 1) b
+LEFT JOIN onlyonce_private.declarations d ON (d.instance, d.query, d.hash) = (l.instance, l.query, b.declaration_hash)
+WHERE l.instance = :instance AND l.query = :query AND l.kind = 'stream' ORDER BY l.ordinal DESC LIMIT 1
+
 -- queries --
 -- The queries of an instance that have run, with their live incarnation and how often they have committed.
 SELECT l.query, l.incarnation, l.start_from,

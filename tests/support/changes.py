@@ -44,6 +44,11 @@ def rows(sales: DataFrame) -> DataFrame:
     return sales.select("id", "shop", "cents", "weight", F.unix_micros("at").alias("at"))
 
 
+def in_windows(sales: DataFrame) -> DataFrame:
+    """Each record, in its window."""
+    return sales.select("oo_window", "id", "cents")
+
+
 def declare(folder: Path, output: str, schema: str = SCHEMA, more: str = "") -> Path:
     """A file that declares the pipeline `shop` with one output, given as Python."""
     path = folder / "declared.py"

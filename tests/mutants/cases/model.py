@@ -838,6 +838,33 @@ MUTANTS = (
         tests=("tests/unit/model/test_triggers.py::test_windows_without_rows_in_their_next_pane",),
     ),
     Mutant(
+        "written-rows-wait-for-the-close",
+        "an output whose rows came with their records gets whole windows in the same table",
+        "onlyonce/core/changes.py",
+        Never("_kinds", "part == 'panes' and comes"),
+        tests=(
+            "tests/unit/model/operate/test_plan.py::test_rows_that_come_with_their_records_and_whole_windows_do_not_share_a_table",
+        ),
+    ),
+    Mutant(
+        "aggregate-after-rows",
+        "a function that collects records follows one whose rows came with them",
+        "onlyonce/core/changes.py",
+        Never("comes_as_records", "stateless and 'window' in output and not whole"),
+        tests=(
+            "tests/spark/outputs/test_ways_of_writing.py::test_a_function_that_collects_records_does_not_follow_one_whose_rows_came_with_them",
+        ),
+    ),
+    Mutant(
+        "waiting-windows-left-out",
+        "windows that waited for their close are left out when rows come with their records",
+        "onlyonce/commitlog/new_incarnations.py",
+        Never("NewIncarnations.begins_at", "ROWS_FROM in (asked or {})"),
+        tests=(
+            "tests/spark/outputs/test_ways_of_writing.py::test_windows_that_waited_for_their_close_have_each_row_once_when_rows_come_with_their_records",
+        ),
+    ),
+    Mutant(
         "panes-column-renamed",
         "rows with the number of their pane may lie next to rows without it, or under another name",
         "onlyonce/core/changes.py",

@@ -10,7 +10,7 @@ import pytest
 
 from onlyonce.api.identity import mode, output_parts
 from onlyonce.api.identity import receive_parts as of_identity
-from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres, Sink
+from onlyonce.api.pipeline import Delta, Files, FileSink, Output, Pipeline, Postgres, Sink
 from onlyonce.commitlog.incarnations import Made
 from onlyonce.core.changes import (
     CONSEQUENCES,
@@ -126,6 +126,27 @@ def test_a_change_of_an_output_needs_what_is_stated(
 ) -> None:
     """Each option of an output by itself; a function that has moved and is the same is no difference."""
     assert of_output(output(**before), output(**after)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "stateless", "need"),
+    [
+        ({}, {"panes": "at_close"}, True, Need.NAME),
+        ({}, {"panes": "at_close"}, False, Need.INCARNATION),
+        ({"panes": "at_close"}, {}, True, Need.INCARNATION),
+        ({}, {"sink": FileSink()}, True, Need.NAME),
+        ({"sink": FileSink()}, {}, True, Need.NAME),
+        ({"sink": FileSink()}, {}, False, Need.BACKFILL),
+        ({"sink": FileSink(), "panes": "at_close"}, {"panes": "at_close"}, True, Need.BACKFILL),
+    ],
+)
+def test_rows_that_come_with_their_records_and_whole_windows_do_not_share_a_table(
+    before: dict[str, Any], after: dict[str, Any], stateless: bool, need: Need
+) -> None:
+    """Without a state the rows of open windows are written, unless the windows wait for their close."""
+    [change] = changes("sums", parts(output(**before)), parts(output(**after)), stateless=stateless)
+
+    assert change.need is need
 
 
 @pytest.mark.parametrize(
@@ -278,6 +299,7 @@ def test_the_new_incarnation_of_each_change_starts_where_it_must() -> None:
 
     assert start(output(), output(window=Fixed(2 * MINUTE))) == {"first_window": ZERO + micros(4 * MINUTE)}
     assert start(output(), output(watermark_delay=2 * MINUTE)) == {"first_window": last[0] + 1}
+    assert start(output(panes="at_close"), output()) == {"rows_from": 0, "first_window": last[0] + 1}
     assert start(output(), output(), source=SOURCE + "x = 1\n") == {}
     assert start(output(), output(sink=Delta(path="elsewhere"))) is None
     totals = output(window=None, watermark_delay=timedelta(0), panes="early", sink=UPSERT)
