@@ -108,6 +108,9 @@ def in_words(stages: Sequence[Row], at_work: Collection[str]) -> list[str]:
     `stages`: the rows that `with_backlog` returns. `at_work`: the pipelines with a driver.
     """
     lines = []
+    names = {row["pipeline"] for row in stages if row.get("asked_at")}
+    if len(names) == 1 and not any(map(_waits, stages)):
+        lines.append(f"nothing waits for {min(names)}: no input is unread, and no stage has rows to read")
     for row in stages:
         if row["stage"].endswith(f"/{DELIVER}") and row["backlog_records"]:
             output = row["stage"].removesuffix(f"/{DELIVER}")
@@ -126,6 +129,12 @@ def in_words(stages: Sequence[Row], at_work: Collection[str]) -> list[str]:
             if name not in at_work:
                 lines.append(f"  next: onlyonce run {name}, or onlyonce resume {name} if its schedule is held")
     return lines
+
+
+def _waits(row: Row) -> bool:
+    """Return whether a stage has input or rows that wait, or may have some that is not known."""
+    waiting = ("backlog_records", "backlog_bytes", "batches_waiting", "records_waiting", "batches_begun")
+    return bool(row.get("backlog_unknown")) or any(row.get(name) for name in waiting)
 
 
 DELIVER = "deliver"

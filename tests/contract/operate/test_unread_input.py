@@ -241,6 +241,17 @@ def test_lag_says_why_a_source_is_not_asked(undeclared: Platform, capsys: pytest
     assert said[0][0].startswith("the unread input of shop is not known: not loaded: ")
 
 
+def test_lag_says_that_nothing_waits(five_files: Platform, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the table of a pipeline without unread input."""
+    for number in range(5):
+        (five_files.home / "inbox" / "shop" / f"{number}.jsonl").unlink()
+
+    operate.lag("shop")
+
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == "nothing waits for shop: no input is unread, and no stage has rows to read"
+
+
 def test_status_shows_unread_input(five_files: Platform, capsys: pytest.CaptureFixture[str]) -> None:
     """Also of a pipeline that has not run."""
     operate.status(as_json=True)
