@@ -61,9 +61,19 @@ def show_report(report: Report, out: Console) -> None:
         if at:
             out.print()
         # A sentence in each field is read in a line of its own, also in a pipe.
+        rows = _without_rare_zeros(rows) if name == "fates" else rows
         show_rows(rows, out, title=name.replace("_", " "), blocks=name == STAGED_TABLE)
     for warning in report.warnings:
         _show(f"! {warning}", out, style="yellow")
+
+
+RARE = ("unknown_fields", "written_again")
+"""The columns of a run's fates that people see only if a row counts something there: the others fit 80 columns."""
+
+
+def _without_rare_zeros(rows: Sequence[Row]) -> list[Row]:
+    hidden = {name for name in RARE if not any(row.get(name) for row in rows)}
+    return [{name: value for name, value in row.items() if name not in hidden} for row in rows]
 
 
 def show_rows(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -337,6 +338,8 @@ def plan(given: Any, words: list[str], as_json: bool) -> None:
             f"the functions of {one.name} are not checked yet: `onlyonce check {one.name}` starts Spark for it"
             for one in left
         )
+    if not as_json:  # a script may ask for each table
+        report = replace(report, tables={name: rows for name, rows in report.tables.items() if rows})
     give(report, as_json)
 
 

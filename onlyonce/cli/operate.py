@@ -370,6 +370,8 @@ def lag(pipeline: OnlyPipeline = None, pipelines: OnlyOfFiles = None, as_json: J
         at_work = {row["instance"] for row in read(lambda views: views.rows("at_work"))}
         for line in _unread().in_words(rows, at_work):
             console.console().print(line, markup=False, soft_wrap=True)
+        for line in _unread().unknown_in_words(row for row in rows if not row["asked_at"]):
+            note(line)
         rows = _unread().for_people(rows)
     give(rows, as_json, empty="no pipeline has run yet, and none is declared")
     if not as_json and len({row["pipeline"] for row in rows}) > 1:

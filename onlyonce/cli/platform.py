@@ -166,6 +166,10 @@ def up(
     no_airflow: Annotated[
         bool, typer.Option("--no-airflow", help="Only PostgreSQL and its tables: enough for runs at the shell.")
     ] = False,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Serve this project's DAGs alone, though another's were served until now."),
+    ] = False,
 ) -> None:
     """Start PostgreSQL, make the tables of a new database, start Airflow. Quick when all of it runs."""
     from onlyonce.local import platform, postgres
@@ -180,7 +184,7 @@ def up(
         _remark(out, airflow=False)
         return
     runs = platform.is_up()
-    login = platform.up(out)
+    login = platform.up(out, replaces=replace)
     if runs:
         platform.say(f"the platform in {home} runs already", out)
     _remark(out, airflow=True)

@@ -231,8 +231,17 @@ def databases_of_log() -> str:
     found = []
     for url in (settings.database_url, settings.reading_url):
         with suppress(FileNotFoundError, OnlyonceError, ValueError):  # the command itself refuses what it needs
-            found.append(address(url()))
+            found.append(address(url()) + (" (stopped)" if is_own_stopped(url()) else ""))
     return ", read in ".join(dict.fromkeys(found))
+
+
+def is_own_stopped(url: str) -> bool:
+    """Return whether a URL is of this home's own PostgreSQL, and that is stopped."""
+    if url not in [path.read_text().strip() for path in settings.home().glob("postgres/*.url")]:
+        return False
+    from onlyonce.local import postgres
+
+    return not postgres.is_running()
 
 
 def unreadable(ctx: Any, error: Any) -> Refused:
@@ -444,16 +453,13 @@ def there(url: Callable[[], str]) -> str:
             data="nothing was read or written",
             hint="`onlyonce up --no-airflow` makes it (with Airflow: `onlyonce up`); ONLYONCE_HOME names one elsewhere",
         ) from error
-    if found in [path.read_text().strip() for path in settings.home().glob("postgres/*.url")]:
-        from onlyonce.local import postgres
-
-        if not postgres.is_running():
-            # Only a person starts it, so there is nothing to wait for.
-            raise Refused(
-                f"the PostgreSQL of {settings.home()} is stopped",
-                data="nothing was read or written",
-                hint="`onlyonce up` starts it, with Airflow; `onlyonce up --no-airflow` starts it alone",
-            )
+    if is_own_stopped(found):
+        # Only a person starts it, so there is nothing to wait for.
+        raise Refused(
+            f"the PostgreSQL of {settings.home()} is stopped",
+            data="nothing was read or written",
+            hint="`onlyonce up` starts it, with Airflow; `onlyonce up --no-airflow` starts it alone",
+        )
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import Any, Literal
 
 from onlyonce.core.errors import OnlyonceError
@@ -555,7 +555,9 @@ def ends_backfill(backfill: BegunBackfill) -> tuple[By, tuple[str, ...]]:
     """Return the command that ends a begun backfill, and its arguments."""
     if backfill.asked_by != "person":
         return "run", (backfill.instance,)
-    start, stop = (f"{time:%Y-%m-%dT%H:%M:%SZ}" for time in (backfill.window_from, backfill.window_to))
+    times = (backfill.window_from, backfill.window_to)
+    # To the microsecond: the windows of --late-only start before a time that is one after a start.
+    start, stop = (time.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z" for time in times)
     return "backfill", (backfill.instance, "--output", backfill.output, "--from", start, "--to", stop)
 
 

@@ -137,6 +137,9 @@ def _airflow(airflow_home: Path, address: str) -> dict[str, str]:
     return {"AIRFLOW_HOME": str(airflow_home), **{f"AIRFLOW__{key}": value for key, value in options.items()}}
 
 
+SERVED = "served"
+"""The file of the home that names the files with declarations of Airflow's last start, one on a line."""
+
 DAG_FILE = """\"\"\"All DAGs of the declared pipelines. Made by `onlyonce up`, at each start.\"\"\"
 
 from onlyonce.airflow import dags
@@ -177,10 +180,37 @@ def unread() -> Refused | None:
         f"the Airflow of {settings.home()} reads the DAGs in {given['AIRFLOW__CORE__DAGS_FOLDER']}, of {theirs}: "
         f"the pipelines of {os.pathsep.join(missing)} are not in it",
         data="nothing was changed; `onlyonce run` works for them too, with the same database",
-        hint="`onlyonce down`, then `onlyonce up` here, or for both projects: "
+        hint="`onlyonce down`, then `onlyonce up --replace` here, or for both projects: "
         f"ONLYONCE_PIPELINES={os.pathsep.join(dict.fromkeys([*theirs.split(os.pathsep), *missing]))} onlyonce up. "
         "Or give this project a home of its own: ONLYONCE_HOME, ONLYONCE_PG_PORT and ONLYONCE_AIRFLOW_PORT",
     )
+
+
+def refuse_other_project() -> None:
+    """Raise Refused if this start would take the DAGs of files that the last start served out of Airflow.
+
+    Files that are gone, and those that ship, don't count.
+    """
+    if not (noted := settings.home() / "airflow" / SERVED).exists():
+        return
+    here = list(map(str, settings.pipeline_files()))
+    theirs = [name for name in noted.read_text().splitlines() if name not in here and Path(name).is_file()]
+    if not theirs:
+        return
+    both = os.pathsep.join(dict.fromkeys([*theirs, *(name for name in here if Path(name) != settings.shipped())]))
+    raise Refused(
+        f"the Airflow of {settings.home()} has served the pipelines of {os.pathsep.join(theirs)} until now, and with "
+        f"{os.pathsep.join(here)} alone it would lose their DAGs",
+        data="nothing was started or changed",
+        hint=f"for all of them: ONLYONCE_PIPELINES={both} onlyonce up. For these alone: onlyonce up --replace. "
+        "Or give this project a home of its own: ONLYONCE_HOME, ONLYONCE_PG_PORT and ONLYONCE_AIRFLOW_PORT",
+    )
+
+
+def note_served() -> None:
+    """Note which files with declarations Airflow serves, for `refuse_other_project`."""
+    files = [file for file in settings.pipeline_files() if file != settings.shipped()]
+    (settings.home() / "airflow" / SERVED).write_text("".join(f"{file}\n" for file in files))
 
 
 def without_effect() -> list[str]:
@@ -301,6 +331,8 @@ def start(progress: Progress = _silent) -> None:
     require_port()
     variables = environment()
     _migrate(home, variables, progress)
+    if processes.find("dag-processor", home) is None:
+        note_served()
     _launch([name for name in COMMANDS if name != "scheduler"], home, variables)
     _await(lambda: [part for part in _unhealthy() if part == "api-server"], home, progress)
     # Last: a task that starts before the API answers is counted as failed.

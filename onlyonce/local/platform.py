@@ -48,10 +48,11 @@ class Login:
         return f"Airflow: {self.url}   user: {self.user}   password: {self.password if self.new else f'in {self.file}'}"
 
 
-def up(console: Console | None = None) -> Login:
+def up(console: Console | None = None, *, replaces: bool = False) -> Login:
     """Start everything that does not run; quick if everything runs.
 
-    Return the way to the UI. Raise Refused if another platform is named.
+    Return the way to the UI. Raise Refused if another platform is named, or if the DAGs of another project would be
+    lost (`airflow_server.refuse_other_project`); not the latter if `replaces`.
     """
     _refuse_named()
     if named := airflow_server.named():
@@ -67,6 +68,8 @@ def up(console: Console | None = None) -> Login:
     with processes.locked(home / "run" / "lock", _LOCK_PATIENCE), _shown(console) as progress:
         if not (postgres.is_running() and airflow_server.is_running()):
             _require_machine()
+        if not (replaces or processes.find("dag-processor", home)):
+            airflow_server.refuse_other_project()
         # All ports first: nothing is started if one of them is taken.
         postgres.require_port()
         airflow_server.require_port()
@@ -212,8 +215,9 @@ def _tables(progress: Callable[[str], None]) -> None:
     from onlyonce.database.migrate import migrate
 
     statements.make_home()
-    progress("PostgreSQL starts")
-    postgres.start(progress)
+    if not postgres.is_running():
+        progress("PostgreSQL starts")
+        postgres.start(progress)
     progress("the platform's tables are checked, and made if they are missing")
     migrate(settings.database_url())
 

@@ -447,8 +447,28 @@ def visit(argv: list[str]) -> Report:
     if failed := _failed(platform):
         shown[failed_runs.TABLE] = [vars(end) for end in failed]
         said.append(f"the last run of {', '.join(end.pipeline for end in failed)} failed")
+    if left_out := _not_looked_at(platform):
+        said = [*(said or ["nothing else is stuck"]), f"not looked at: {left_out}"]
+        warnings.append(f"{left_out}: {NOT_DECLARED}")
     title = f"doctor: {'; '.join(said) or 'nothing is stuck'}"
     return Report(title, f"doctor__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown, warnings)
+
+
+NOT_DECLARED = (
+    "no file that was read declares it, and no recent answer of its sources is stored. Whether it has unread input or "
+    "can continue is not known. Name its file: onlyonce doctor --pipelines FILE, or add it to ONLYONCE_PIPELINES"
+)
+"""Why a pipeline of the log was not looked at, and what to do."""
+
+
+def _not_looked_at(platform: Platform) -> str:
+    """Return the pipelines of the log that no declaration and no stored answer could be asked of, with commas."""
+    with Views.once(platform.database) as views:
+        if missing(views.connection):
+            return ""
+        names = {row["pipeline"] for row in views.rows("status")}
+        found = unread.not_looked_at(names, views.rows("backlog"), platform.pipelines)
+    return ", ".join(name for name in found if platform.only in (None, name))
 
 
 def _failed(platform: Platform) -> list[failed_runs.RunEnd]:
@@ -515,11 +535,12 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
         begun = replace(begun, batches=batches)
         orphans, uneven, vouched = health.orphans(), health.uneven(), health.vouched()
         waits = replace(health.waits(), away=away)
-        taken_in = Views(health.scope).rows("taken_in")
+        taken_in, stored = Views(health.scope).rows("taken_in"), Views(health.scope).rows("backlog")
         changed = dict(_changed(health.scope, pipelines, queries))
     # A source of another pipeline is not asked: its answer would be left out.
     answers = ask([one for one in pipelines.values() if platform.only in (None, one.name)], taken_in)
-    waits = replace(waits, unread=unread.waiting(answers, settings.alert_lag_minutes() * 60))
+    bound = settings.alert_lag_minutes() * 60
+    waits = replace(waits, unread=unread.waiting(answers, bound) + unread.stored(stored, pipelines, bound))
     refused_tables, refused_functions = _refused(pipelines)
     return Evidence(
         frozenset(pipelines),

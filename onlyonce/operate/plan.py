@@ -34,7 +34,7 @@ from onlyonce.core.batch import to_micros
 from onlyonce.core.changes import CONSEQUENCES, Change, Need, Parts, begins_elsewhere, changes, needing_a_name, no_step
 from onlyonce.core.durations import in_words
 from onlyonce.core.errors import OnlyonceError, Refused, Unexpected
-from onlyonce.core.runs import Report
+from onlyonce.core.runs import Interrupted, Report
 from onlyonce.core.stored_names import FIRST_WINDOW, ROWS_FROM
 from onlyonce.core.unrepeatable import staged_rows
 from onlyonce.core.windows import Fixed, Micros, first_start
@@ -306,31 +306,55 @@ def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: Namespace) 
     common += [word for file in asked.pipelines or [] for word in ("--pipelines", str(file))]
     done: list[dict[str, Any]] = []
     warnings: list[str] = []
+    of_run = Report("", asked.run_id)
     for at, step in enumerate(plan.todo):
         try:
-            _do(step, common)
+            of_run = _do(step, common) or of_run
             done.append({"done": step.command})
+        except KeyboardInterrupt as end:
+            of_run = end.report if isinstance(end, Interrupted) else of_run
+            raise Interrupted(stopped_by_ctrl_c(plan, at, done, of_run)) from None
         except Exception as error:
             known = failures.ended_with(error)
             if step.kind != "backfill" or isinstance(known, Unexpected):
                 raise stopped_at(plan, at, known) from error
             warnings.append(f"{step.command}: {known.what}. {known.hint}")
-    left = made(database, pipeline)
-    tables = {"done": done, "left": _rows([left])["steps"]}
+    left = _rows([made(database, pipeline)])["steps"]
+    tables = {"done": done, **of_run.tables, **({"left": left} if left else {})}
     told = f"{len(done)} of the plan's {len(plan.todo)} steps are done" if warnings else "the plan is carried out"
-    return Report(f"{pipeline.name}: {told}", asked.run_id, {"steps": len(done)}, tables, warnings)
+    told = told if plan.todo else "no step is needed"
+    return Report(f"{pipeline.name}: {told}", asked.run_id, {"steps": len(done)}, tables, [*of_run.warnings, *warnings])
+
+
+def stopped_by_ctrl_c(plan: Plan, at: int, done: list[dict[str, Any]], of_run: Report) -> Report:
+    """Return the report of a plan that Ctrl-C has ended in a step: what is done and left, and how it continues.
+
+    `of_run`: the report of the plan's run, if it has begun.
+    """
+    title = f"{plan.pipeline}: stopped by Ctrl-C: {len(done)} of the plan's {len(plan.todo)} steps are done"
+    left = [{"left": name} for name in _names(plan)[at:]]
+    told = f"what is committed stays. {_again(plan)}"
+    return Report(title, of_run.run_id, {"steps": len(done)}, {"done": done, "left": left, **of_run.tables}, [told])
 
 
 def stopped_at(plan: Plan, at: int, error: OnlyonceError) -> OnlyonceError:
     """Return the error of a step that failed, with the steps of the plan that are done, and those that are left."""
-    names = [
-        f"a new incarnation of {one.arguments[0]}" if one.kind == "incarnation" else one.command for one in plan.todo
-    ]
+    names = _names(plan)
     told = [f"done: {'; '.join(names[:at]) or 'no step'}"]
     told += [f"This step, {names[at]}: {error.data}"] if error.data else []
     told += [f"Left: {'; '.join(names[at:])}"]
-    again = f"`onlyonce plan {plan.pipeline} --yes` then does only the steps that are left"
-    return type(error)(error.what, data=". ".join(told), hint=". ".join(filter(None, (error.hint, again))))
+    return type(error)(error.what, data=". ".join(told), hint=". ".join(filter(None, (error.hint, _again(plan)))))
+
+
+def _names(plan: Plan) -> list[str]:
+    """Return the steps as a person names them."""
+    return [
+        f"a new incarnation of {one.arguments[0]}" if one.kind == "incarnation" else one.command for one in plan.todo
+    ]
+
+
+def _again(plan: Plan) -> str:
+    return f"`onlyonce plan {plan.pipeline} --yes` then does only the steps that are left"
 
 
 def report(plans: list[Plan], pipelines: list[Pipeline]) -> Report:
@@ -340,6 +364,7 @@ def report(plans: list[Plan], pipelines: list[Pipeline]) -> Report:
     unknown = [text for plan in plans for text in plan.unknown]
     unknown += [f"{text}: {HINT}" for plan in plans for text in plan.half_written]
     title = "what the changed declarations need" + (" (add --yes)" if len(plans) == 1 and facts["steps"] else "")
+    title = title if facts["changes"] or facts["steps"] else "nothing to do: no declaration differs from what has run"
     staged = {plan.pipeline: plan.staged for plan in plans}
     tables = _rows(plans) | staged_rows(staged, check.places_of_staged(pipelines, staged))
     return Report(title, "plan", facts, tables, unknown)
@@ -464,13 +489,15 @@ def _readers_of_sink(output: Output) -> str:
     }[does]
 
 
-def _do(step: Step, common: list[str]) -> None:
+def _do(step: Step, common: list[str]) -> Report | None:
+    """Do a step; return the report if it is a run."""
+    if step.kind == "run":
+        return stream.main([*step.arguments, *common])
     if step.kind == "incarnation":
         reset.new(step.arguments[0], yes=True, start=step.start)
-    elif step.kind == "run":
-        stream.main([*step.arguments, *common])
     else:
         backfill.main([*step.arguments, *common])
+    return None
 
 
 def _rows(plans: list[Plan]) -> dict[str, list[dict[str, Any]]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from datetime import datetime
@@ -39,6 +39,33 @@ def waiting(answers: Iterable[Answer], bound_seconds: float) -> list[UnreadInput
         elif told.waits:
             found.append(UnreadInput(one.pipeline, one.stage, told.amount(), age, bound_seconds))
     return found
+
+
+def stored(rows: Iterable[Row], pipelines: Container[str], bound_seconds: float) -> list[UnreadInput]:
+    """Return the sources with unread input by their stored answers, of pipelines whose declarations are not loaded.
+
+    `rows`: of the query `backlog`. An answer that is not recent is left out (`not_looked_at`).
+    """
+    found = []
+    for row in rows:
+        if row["pipeline"] in pipelines or not row["is_current"]:
+            continue
+        told, age = Backlog(row["backlog_records"], row["backlog_bytes"]), row["waiting_seconds"]
+        if not row["answered"]:
+            found.append(UnreadInput(row["pipeline"], row["stage"], "", 0.0, bound_seconds, row["why_unknown"]))
+        elif told.waits:
+            waits = float("inf") if age is None else age
+            found.append(UnreadInput(row["pipeline"], row["stage"], told.amount(), waits, bound_seconds))
+    return found
+
+
+def not_looked_at(names: Iterable[str], rows: Sequence[Row], pipelines: Container[str]) -> list[str]:
+    """Return which pipelines of the log neither a declaration nor recent answers of all their sources are known of.
+
+    `rows`: of the query `backlog`.
+    """
+    recent = {row["pipeline"] for row in rows} - {row["pipeline"] for row in rows if not row["is_current"]}
+    return sorted({name for name in names if "@" not in name and name not in pipelines} - recent)
 
 
 def with_backlog(
@@ -81,6 +108,9 @@ def in_words(stages: Sequence[Row], at_work: Collection[str]) -> list[str]:
     `stages`: the rows that `with_backlog` returns. `at_work`: the pipelines with a driver.
     """
     lines = []
+    names = {row["pipeline"] for row in stages if row.get("asked_at")}
+    if len(names) == 1 and not any(map(_waits, stages)):
+        lines.append(f"nothing waits for {min(names)}: no input is unread, and no stage has rows to read")
     for row in stages:
         if row["stage"].endswith(f"/{DELIVER}") and row["backlog_records"]:
             output = row["stage"].removesuffix(f"/{DELIVER}")
@@ -101,12 +131,18 @@ def in_words(stages: Sequence[Row], at_work: Collection[str]) -> list[str]:
     return lines
 
 
+def _waits(row: Row) -> bool:
+    """Return whether a stage has input or rows that wait, or may have some that is not known."""
+    waiting = ("backlog_records", "backlog_bytes", "batches_waiting", "records_waiting", "batches_begun")
+    return bool(row.get("backlog_unknown")) or any(row.get(name) for name in waiting)
+
+
 DELIVER = "deliver"
 """The end of the name of the stage that sends an output's rows."""
 
 
 def _is_not_known(row: Row) -> bool:
-    return row["stage"] == "receive" and row.get("source_answered") is False
+    return row["stage"] == "receive" and bool(row.get("backlog_unknown")) and not row.get("source_answered")
 
 
 OF_MANY = ("pipeline", "stage", "unread", "catch_up_seconds", "system_lag_seconds")
@@ -177,19 +213,23 @@ def status_for_people(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
         {name: value for name, value in row.items() if name not in left_out} | {"unread": _in_words(row)}
         for row in rows
     ]
+    return shown, unknown_in_words(rows)
+
+
+MOST_NAMED = 3
+
+
+def unknown_in_words(rows: Iterable[Row]) -> list[str]:
+    """Return a sentence for each reason why the unread input of pipelines is not known."""
     unknown: dict[str, list[str]] = {}
     for row in rows:
         if row["backlog_unknown"]:
             unknown.setdefault(row["backlog_unknown"], []).append(row["pipeline"])
-    lines = [
+    return [
         f"the unread input of {', '.join(names[:MOST_NAMED])}"
         f"{f' and {len(names) - MOST_NAMED} more' if len(names) > MOST_NAMED else ''} is not known: {why}"
         for why, names in unknown.items()
     ]
-    return shown, lines
-
-
-MOST_NAMED = 3
 
 
 def _in_words(row: Row) -> str | None:

@@ -194,6 +194,8 @@ def dry_run(
             warnings.append(f"{error.what}. {error.hint}")
     for root in with_downstream(pipeline, roots):
         sinks += [_of_sink(output) for output in [root, *pipeline.made_from(root)]]
+    if late_only and not windows:
+        warnings.append("no window has late records that are not in its result: nothing would be recomputed or written")
     facts = {**_asked_for(span), "windows": len(windows), "late rows not in a result": _total(windows)}
     if any(pipeline.lookups(root) for root in roots):
         facts["lookups"] = "as each window saw them" if lookups == "then" else "as they are now"

@@ -117,7 +117,8 @@ def trace(database: Database, pipeline: Pipeline, instance: str, wanted: Asked) 
     told = (_told(shown) if shown or known else never) + (_removed(kept) if not shown and kept is not None else [])
     told = [ERASED] if known and not shown and erased else told
     told = [f"{lost}: no record can be read. onlyonce doctor says what to do"] if lost else told
-    unseen = f"never seen, may be {len(may_be)} invalid line(s)" if may_be else "not found" if lost else "never seen"
+    lines_said = "an invalid line" if len(may_be) == 1 else f"one of {len(may_be)} invalid lines"
+    unseen = f"never seen, may be {lines_said}" if may_be else "not found" if lost else "never seen"
     title = f"{instance}: {_summary(shown, windows) or ('in the catalog only' if known else unseen)}"
     tables = tables if shown else {"may_be": may_be} if may_be else {}
     return Report(title, "trace", facts, tables, told), bool(shown or known)
@@ -206,9 +207,14 @@ def _fate(traces: Traces, row: Row) -> tuple[Row, int | None]:
     fate = {
         "fate": row[OO_KIND], "batch": batch, "state": log.state if log else "unknown",
         "event_time": row[OO_EVENT_TIME], "ingestion_time": row[OO_INGESTION_TIME], "reason": row[OO_REASON],
-        "place": row[OO_PLACE], "raw": row[OO_RAW], "unit": _unit(log, unit), **said,
+        "place": row[OO_PLACE], "raw": _without_end(row[OO_RAW]), "unit": _unit(log, unit), **said,
     }  # fmt: skip
     return fate, log.delta_version if log else None
+
+
+def _without_end(raw: str | None) -> str | None:
+    """Return a line as people read it, without its line end."""
+    return raw if raw is None else raw.removesuffix("\n").removesuffix("\r")
 
 
 def _unit(log: Judged | None, unit: str) -> str | None:

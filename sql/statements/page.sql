@@ -151,7 +151,7 @@ ORDER BY output, since, pane, shard LIMIT :n
 
 -- backfills --
 -- The backfills of a pipeline that began before one, newest first.
-SELECT output, window_from, window_to, state, triggered_by, run_id, windows, rows, in_time, late, incarnation, batch, begun_at,
+SELECT output, window_from, last_end AS window_to, state, triggered_by, run_id, windows, rows, in_time, late, incarnation, batch, begun_at,
        committed_at
 FROM onlyonce.backfills
 WHERE instance = :instance AND (begun_at, incarnation, batch) < (:begun_at, :incarnation, :batch)

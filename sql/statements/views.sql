@@ -147,7 +147,7 @@ WHERE instance = :instance AND removal_no = :number
 
 -- run_backfills --
 -- What a run has recomputed.
-SELECT output, window_from, window_to, state, windows, rows, in_time, late, rejected, events_version AS version
+SELECT output, window_from, last_end AS window_to, state, windows, rows, in_time, late, rejected, events_version AS version
 FROM onlyonce.backfills WHERE run_id = :run_id ORDER BY begun_at, output
 
 -- progress --

@@ -115,14 +115,18 @@ COMMENT ON COLUMN onlyonce.late.location IS 'the Delta table with the rows, unde
 
 CREATE OR REPLACE VIEW onlyonce.backfills AS
 SELECT p.pipeline, f.instance, f.output, f.window_from, f.window_to, f.state, f.asked_by AS triggered_by, f.run_id, f.windows, f.rows,
-       f.in_time, f.late, f.rejected, f.events_version, f.declaration_hash, f.lookups, f.incarnation, f.batch_id AS batch, f.epoch, f.begun_at, f.committed_at
+       f.in_time, f.late, f.rejected, f.events_version, f.declaration_hash, f.lookups, f.incarnation, f.batch_id AS batch, f.epoch, f.begun_at, f.committed_at,
+       greatest(f.window_to, (
+           SELECT p.window_end FROM onlyonce_private.panes p
+           WHERE p.instance = f.instance AND p.output = f.output AND p.window_start >= f.window_from AND p.window_start < f.window_to
+           ORDER BY p.window_start DESC, p.window_end DESC LIMIT 1)) AS last_end
 FROM onlyonce_private.backfills f JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.backfills IS 'Each recomputation of closed windows: the interval, who asked, what it read and wrote.';
 COMMENT ON COLUMN onlyonce.backfills.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.backfills.instance IS 'the pipeline on its stream';
 COMMENT ON COLUMN onlyonce.backfills.output IS 'the output that reads events; those made from it are done with it';
 COMMENT ON COLUMN onlyonce.backfills.window_from IS 'windows that start here or later (for sessions: after widening to what has merged)';
-COMMENT ON COLUMN onlyonce.backfills.window_to IS 'and before this';
+COMMENT ON COLUMN onlyonce.backfills.window_to IS 'and before this; last_end is the end of the last one';
 COMMENT ON COLUMN onlyonce.backfills.state IS 'begun, committed, replaced (its driver ended; a later one did it again)';
 COMMENT ON COLUMN onlyonce.backfills.triggered_by IS 'person: a backfill. late rows: the declaration asks for it (late)';
 COMMENT ON COLUMN onlyonce.backfills.run_id IS 'the run (Airflow''s run id, or one of the shell)';
@@ -139,6 +143,7 @@ COMMENT ON COLUMN onlyonce.backfills.batch IS 'counts the recomputations of the 
 COMMENT ON COLUMN onlyonce.backfills.epoch IS 'the driver';
 COMMENT ON COLUMN onlyonce.backfills.begun_at IS 'when it began';
 COMMENT ON COLUMN onlyonce.backfills.committed_at IS 'when it was committed';
+COMMENT ON COLUMN onlyonce.backfills.last_end IS 'the end of its last window; window_to is the time before which its windows start';
 
 CREATE OR REPLACE VIEW onlyonce.watermark_markers AS
 SELECT p.pipeline, l.instance, c.incarnation, c.marker_no, c.kind, c.state, c.max_event_time, c.ended AS ended_event_time,

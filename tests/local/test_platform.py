@@ -55,11 +55,12 @@ def api(home: Path) -> Iterator[AirflowApi]:
             yield session
 
 
-def test_up_again_starts_nothing_anew(api: AirflowApi, home: Path) -> None:
+def test_up_again_starts_nothing_anew(api: AirflowApi, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A second `up` leaves every server as it is; Airflow's own children come and go meanwhile."""
     before = {name: processes.find(name, home) for name in airflow_server.COMMANDS}
     assert None not in before.values()
     login = platform.up()
+    assert "PostgreSQL starts" not in capsys.readouterr().err
     assert {name: processes.find(name, home) for name in airflow_server.COMMANDS} == before
     assert httpx.get(login.url, trust_env=False, timeout=120).status_code == 200
 

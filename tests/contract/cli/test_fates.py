@@ -9,6 +9,9 @@ from typer.testing import CliRunner
 
 from onlyonce.api import load as declarations
 from onlyonce.cli import app
+from onlyonce.commitlog.backfills import Backfills, Request
+from onlyonce.core.backfill import Span
+from onlyonce.core.batch import to_micros
 from onlyonce.outputs import backfill
 from tests.contract.shop import Shop, at, shop
 
@@ -83,3 +86,30 @@ def test_late_only_without_times_names_its_windows(shop: Shop) -> None:
     ):
         assert report.facts["range"] == "all windows that have late records"
         assert not {"from", "to"} & report.facts.keys()
+
+
+def test_dry_run_without_late_windows_says_so(shop: Shop) -> None:
+    pipeline = declarations.load()["shop"]
+    roots = backfill.chosen(pipeline, "per_shop")
+    span = backfill.span_of(roots, None, None, late_only=True)
+
+    report = backfill.dry_run(shop.log.database, pipeline, roots, span, late_only=True)
+
+    assert report.warnings == [
+        "no window has late records that are not in its result: nothing would be recomputed or written"
+    ]
+
+
+def test_backfill_shows_the_end_of_its_last_window(shop: Shop) -> None:
+    """Not the microsecond after its start, which the log has: it was shown as the start."""
+    shop.receive(("a", at(0)))
+    shop.output(closes=(at(0),))
+    start = to_micros(at(0))
+    asked = Request("shop", "per_shop", Span(start, start + 1), "person", "d1")
+    driver = Backfills(shop.log.database).open_incarnation(asked, "again")
+    Backfills(driver.session(shop.log.database)).begin(driver, asked, 10**6)
+
+    report = backfill.report(shop.log.database, declarations.load()["shop"], asked.span, "again")
+
+    [row] = report.tables["backfills"]
+    assert (row["window_from"], row["window_to"]) == (at(0), at(1))

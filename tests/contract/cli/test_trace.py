@@ -172,13 +172,13 @@ def test_common_reason_counts_reasons_that_differ_in_values(shop: Shop) -> None:
 
 def test_invalid_line_with_the_id_as_text_may_be_it(shop: Shop) -> None:
     """As a line of CSV, or a field by another name. It is not certain, so the exit code stays 1."""
-    shop.receive(("bad;tomorrow;7", "column at: 'tomorrow' is no time"), ("bad2;tomorrow;7", "column at: no time"))
+    shop.receive(("bad;tomorrow;7\r", "column at: 'tomorrow' is no time"), ("bad2;tomorrow;7", "column at: no time"))
 
     found = traced("bad", code=1)
 
     line = only(found["tables"]["may_be"])
     assert (line["raw"], line["reason"]) == ("bad;tomorrow;7", "column at: 'tomorrow' is no time")
-    assert found["title"] == "shop: never seen, may be 1 invalid line(s)"
+    assert found["title"] == "shop: never seen, may be an invalid line"
     assert "not certain" in only(found["warnings"])
 
 

@@ -11,6 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ from onlyonce.cli import app
 from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.commitlog.units import Authorities
 from onlyonce.core import stored_names
+from onlyonce.core.backfill import Span
+from onlyonce.core.diagnosis import ends_backfill
+from onlyonce.core.stuck import BegunBackfill
 from onlyonce.database.connect import Database, forget_connections
 from onlyonce.operate import doctor
 from tests.contract.shop import BUCKET, EVENTS, INSTANT, Shop, at, commit, shop
@@ -261,6 +265,17 @@ def test_begun_closes_backfills_and_reprocessings_name_the_command_that_ends_the
         "begun backfill": "onlyonce backfill shop --output per_shop --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z",
         "begun reprocessing": "onlyonce reprocess shop --invalid --yes",
     }
+
+
+def test_begun_backfill_of_late_rows_is_a_command_that_parses() -> None:
+    """Its windows start in one microsecond. Rounded to seconds, the command was refused: --from and --to were alike."""
+    begun = BegunBackfill(
+        "shop", "shop", "per_shop", "shop/per_shop@x/1", "r", at(0), "person", at(0), at(0) + timedelta(microseconds=1), 0, False
+    )  # fmt: skip
+    by, words = ends_backfill(begun)
+
+    span = Span.of(datetime.fromisoformat(words[4]), datetime.fromisoformat(words[6]))
+    assert (by, span.times) == ("backfill", (begun.window_from, begun.window_to))
 
 
 def test_a_begun_batch_that_no_run_could_end_names_what_comes_first(

@@ -189,6 +189,69 @@ def test_pipeline_that_is_not_loaded_is_named_with_the_reason(
         assert row["backlog_unknown"].endswith(reason.format(command=command))
 
 
+@pytest.fixture
+def undeclared(five_files: Platform, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Platform:
+    """The platform, with the stored answer of the shop in the log, once no file that is read declares the shop."""
+    monkeypatch.setattr(doctor, "SECOND_LOOK_SECONDS", 0.0)
+    five_files.sql("INSERT INTO onlyonce_private.pipelines (instance, pipeline) VALUES ('shop', 'shop')")
+    five_files.sql(
+        "INSERT INTO onlyonce_private.incarnations (incarnation, instance, query, ordinal, checkpoint_id, kind) "
+        "VALUES ('shop/receive/1', 'shop', 'receive', 1, gen_random_uuid(), 'stream')"
+    )
+    ask_sources.main([])
+    (file := tmp_path / "d.py").write_text("PIPELINES = ()\n")
+    five_files.give(monkeypatch, ONLYONCE_PIPELINES=str(file))
+    return five_files
+
+
+def test_doctor_takes_the_stored_answer(undeclared: Platform) -> None:
+    """Of a pipeline that no file declares."""
+    report = doctor.main(["--grace=0"])
+    structlog.reset_defaults()
+
+    [found] = report.tables["findings"]
+    assert (found["finding"], found["where"]) == ("unread input", "shop/receive")
+    assert found["what"].startswith("150 bytes of the source of shop/receive are unread, the oldest for ")
+    assert report.warnings == []
+
+
+@pytest.mark.parametrize("words", [[], ["shop"]])
+def test_doctor_names_a_pipeline_not_looked_at(undeclared: Platform, words: list[str]) -> None:
+    """No file declares it, and its stored answer is old."""
+    undeclared.sql("UPDATE onlyonce_private.source_answers SET asked_at = asked_at - 3 * asked_every RETURNING 1")
+    report = doctor.main(["--grace=0", *words])
+    structlog.reset_defaults()
+
+    assert report.title == "doctor: nothing else is stuck; not looked at: shop"
+    [warning] = report.warnings
+    assert warning.startswith("shop: no file that was read declares it, and no recent answer of its sources is stored")
+    assert warning.endswith("onlyonce doctor --pipelines FILE, or add it to ONLYONCE_PIPELINES")
+
+
+def test_lag_says_why_a_source_is_not_asked(undeclared: Platform, capsys: pytest.CaptureFixture[str]) -> None:
+    """As status does, on standard error and not among the columns."""
+    said = []
+    for command in (operate.lag, operate.status):
+        command()
+        shown = capsys.readouterr()
+        assert "not loaded" not in shown.out
+        said.append([line.replace("lag", "status") for line in shown.err.splitlines() if "not known" in line])
+
+    assert said[0] == said[1]
+    assert said[0][0].startswith("the unread input of shop is not known: not loaded: ")
+
+
+def test_lag_says_that_nothing_waits(five_files: Platform, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the table of a pipeline without unread input."""
+    for number in range(5):
+        (five_files.home / "inbox" / "shop" / f"{number}.jsonl").unlink()
+
+    operate.lag("shop")
+
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == "nothing waits for shop: no input is unread, and no stage has rows to read"
+
+
 def test_status_shows_unread_input(five_files: Platform, capsys: pytest.CaptureFixture[str]) -> None:
     """Also of a pipeline that has not run."""
     operate.status(as_json=True)

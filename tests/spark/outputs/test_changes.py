@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from onlyonce import failpoints
 from onlyonce.core.errors import Refused
+from onlyonce.core.runs import Interrupted
 from onlyonce.operate import plan
 from onlyonce.outputs import reprocess
 from tests.support.changes import SCHEMA, declare, output, sale, wanted
@@ -99,6 +101,36 @@ def test_windows_of_another_size_take_the_place_of_the_old_ones(
     assert table(platform, "cents", "sales") == wanted(FIRST + SECOND, 2, value)
     assert steps() == []
     assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
+
+
+def test_plan_that_ctrl_c_ends_names_what_is_left(
+    platform: Platform, spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one reports its run as `run` does."""
+    started(platform, monkeypatch, output("sums"))
+    platform.put("shop", "b.jsonl", [*SECOND, {"id": None}])
+    declare(platform.home, output("sums", "window=Fixed(2 * MINUTE), watermark_delay=MINUTE, sink=Delta()"))
+
+    def strike(name: str, _: str) -> None:
+        raise KeyboardInterrupt(name)
+
+    with monkeypatch.context() as armed:
+        armed.setattr(failpoints, "_POINTS", {"start-instance": (1, "raise")})
+        armed.setattr(failpoints, "_strike", strike)
+        armed.setenv("ONLYONCE_FAILPOINT_DIR", str(platform.home))
+        with pytest.raises(Interrupted) as ended:
+            apply()
+    report = ended.value.report
+
+    assert report.title == "shop: stopped by Ctrl-C: 1 of the plan's 3 steps are done"
+    assert [row["left"].split()[1] for row in report.tables["left"]] == ["run", "backfill"]
+    assert report.warnings[-1].endswith("`onlyonce plan shop --yes` then does only the steps that are left")
+    again = apply()
+    assert [(row["kept"], row["invalid"]) for row in again.tables["fates"] if row["query"] == "receive"] == [
+        (len(SECOND), 1)
+    ]
+    assert any("invalid" in warning for warning in again.warnings)
+    assert "left" not in again.tables
 
 
 def test_a_changed_type_is_refused_before_anything_is_read(

@@ -601,6 +601,20 @@ def test_tables_break_no_word_in_narrow_terminals(rows: list[dict[str, Any]], wi
     assert cut == ("raw" if rows is LINES else "")
 
 
+@pytest.mark.parametrize("unknown", [0, 3])
+def test_fates_of_a_run_fit_80_columns(unknown: int) -> None:
+    """The columns that are rarely needed are shown only if they count something."""
+    out = io.StringIO()
+    counts = ("batches", "in", "kept", "late", "rejected", "duplicate", "invalid", "expired")
+    row = {"query": "per_hour", **dict.fromkeys(counts, 7), "unknown_fields": unknown, "written_again": 0}
+
+    console.show_report(Report("t", "t", {}, {"fates": [row, row]}), console.Visible(width=80, file=out))
+
+    lines = out.getvalue().splitlines()
+    assert any(line.split() == ["query", *counts] for line in lines) is not bool(unknown)
+    assert ("unknown_fields" in out.getvalue()) is bool(unknown)
+
+
 def test_blank_line_parts_blocks_and_tables() -> None:
     """As `trace` has them: the fates as blocks if they don't fit, then the windows."""
     out = io.StringIO()
@@ -706,6 +720,19 @@ def test_a_reader_of_another_database_is_named_too(monkeypatch: pytest.MonkeyPat
     head = runner.invoke(app, ["status"]).stderr.splitlines()[0]
 
     assert head == "the commit log in 127.0.0.1:1/log, read in 127.0.0.1:2/log"
+
+
+def test_a_stopped_server_is_named_in_the_head_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of this home. The line names a database as if a command could ask it."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    for name in ("ONLYONCE_DATABASE_URL", "ONLYONCE_READER_URL"):
+        monkeypatch.delenv(name, raising=False)
+    statements.make_home()
+    (tmp_path / "postgres").mkdir()
+    for role in ("writer", "reader"):
+        (tmp_path / "postgres" / f"{role}.url").write_text(f"postgresql://{role}:s3cret@127.0.0.1:1/log")
+
+    assert runner.invoke(app, ["status"]).stderr.splitlines()[0] == "the commit log in 127.0.0.1:1/log (stopped)"
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)], ids=lambda words: " ".join(words) or "all")

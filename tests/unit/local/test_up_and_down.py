@@ -64,7 +64,7 @@ def test_up_says_that_it_runs_already(
     """And nothing of it if it does not."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
     login = platform.Login("http://127.0.0.1:8080", "admin", "secret", tmp_path / "password")
-    monkeypatch.setattr(platform, "up", lambda _: login)
+    monkeypatch.setattr(platform, "up", lambda _, replaces: login)
     monkeypatch.setattr(platform, "database", lambda _: None)
     monkeypatch.setattr(airflow_server, "environment", environment.inherited)
     for runs in (True, False):
@@ -142,6 +142,29 @@ def test_another_port_of_postgresql_and_airflows_own_settings_are_named(
     assert "ONLYONCE_AIRFLOW_PORT" in ignored
     monkeypatch.setenv("ONLYONCE_PG_PORT", "5556")
     assert [*platform.without_effect(airflow=False)] == []
+
+
+def test_up_refuses_to_lose_the_dags_of_another_project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The last start has served them. Not if both are named, if the file is gone, or after --replace."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    (tmp_path / "airflow").mkdir()
+    theirs, ours = tmp_path / "a" / "pipelines.py", tmp_path / "b" / "pipelines.py"
+    for file in (theirs, ours):
+        file.parent.mkdir()
+        file.touch()
+    monkeypatch.setenv("ONLYONCE_PIPELINES", str(theirs))
+    airflow_server.refuse_other_project()
+    airflow_server.note_served()
+    monkeypatch.setenv("ONLYONCE_PIPELINES", f"{theirs}:{ours}")
+    airflow_server.refuse_other_project()
+    monkeypatch.setenv("ONLYONCE_PIPELINES", str(ours))
+    with pytest.raises(Refused, match=f"has served the pipelines of {theirs} until now") as refused:
+        airflow_server.refuse_other_project()
+    assert (
+        f"ONLYONCE_PIPELINES={theirs}:{ours} onlyonce up. For these alone: onlyonce up --replace" in refused.value.hint
+    )
+    theirs.unlink()
+    airflow_server.refuse_other_project()
 
 
 def test_a_project_that_the_running_airflow_does_not_read_is_named(
