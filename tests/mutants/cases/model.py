@@ -858,8 +858,8 @@ MUTANTS = (
     Mutant(
         "waiting-windows-left-out",
         "windows that waited for their close are left out when rows come with their records",
-        "onlyonce/commitlog/new_incarnations.py",
-        Never("NewIncarnations.begins_at", "ROWS_FROM in (asked or {})"),
+        "onlyonce/operate/plan.py",
+        Never("reset_step", "waited and not root.sink.writes_files"),
         tests=(
             "tests/spark/outputs/test_ways_of_writing.py::test_windows_that_waited_for_their_close_have_each_row_once_when_rows_come_with_their_records",
         ),
