@@ -21,7 +21,7 @@ from tests.homes.frozen import BASELINE, BASELINES, HOMES, columns_of_views, des
 
 NO_COLUMNS = ("OO_PREFIX", "OO_BYTES")
 COLUMNS = Path(__file__).with_name("stored_columns.txt")
-DIGEST = "7388ed9addc6c2bb"
+DIGEST = "a9c21f4635d03bca"
 TABLE = re.compile(r"^CREATE TABLE (?:IF NOT EXISTS )?([\w.`]+) \((.*?)^\)", re.MULTILINE | re.DOTALL)
 COLUMN = re.compile(r"^ {4}`?([a-z_]+)`? +[a-zA-Z]", re.MULTILINE)
 
