@@ -270,15 +270,20 @@ def _at(time: datetime, zone: tzinfo) -> datetime:
         return time
 
 
-def spans(windows: Iterable[tuple[Micros, Micros]]) -> list[Span]:
-    """Return spans that hold the starts of these windows: one span for each run of windows that touch."""
+def spans(windows: Iterable[tuple[Micros, Micros]], first_window: Micros | None = None) -> list[Span]:
+    """Return spans that hold the starts of these windows: one span for each run of windows that touch.
+
+    first_window   where the windows of the present declaration begin, if an older one had others. A window before it
+                   may have rows of several older ones, which are replaced with it: it is in the span up to its end
+    """
     found: list[Span] = []
     reach = None
     for start, end in sorted(windows):
+        stop = end if first_window is not None and start < first_window else start + 1
         if reach is not None and start <= reach:
-            found[-1] = Span(found[-1].start, start + 1)
+            found[-1] = Span(found[-1].start, max(found[-1].stop, stop))
         else:
-            found.append(Span(start, start + 1))
+            found.append(Span(start, stop))
         reach = end if reach is None else max(reach, end)
     return found
 

@@ -22,6 +22,7 @@ from onlyonce.commitlog import backfills
 from onlyonce.commitlog.backfills import Backfills
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.cuts import Compactions
+from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.commitlog.removals import Removals
 from onlyonce.context import ONE_BATCH, WHAT_IS_THERE, OnBatch, Query, RunContext
 from onlyonce.core import backfill as backfill_rules
@@ -100,7 +101,7 @@ def late_spans(
     start in this span.
     """
     late = [window for window in late_windows(database, instance, root) if within is None or within.holds(window[0])]
-    return backfill_rules.spans(_ready(database, pipeline, instance, root, late))
+    return _spans(database, instance, root, _ready(database, pipeline, instance, root, late))
 
 
 def late_windows_of_stream(database: Database, pipeline: Pipeline, instance: str, root: Output) -> list[Span]:
@@ -115,11 +116,15 @@ def late_windows_of_stream(database: Database, pipeline: Pipeline, instance: str
     """
     if root.late_trigger is None:
         return Backfills(database).begun_of_late(instance, root.name) if root.window else []
-    found = backfill_rules.spans(
-        _ready(database, pipeline, instance, root, late_windows(database, instance, root, root.late_trigger))
-    )
+    late = late_windows(database, instance, root, root.late_trigger)
+    found = _spans(database, instance, root, _ready(database, pipeline, instance, root, late))
     begun = Backfills(database).begun_of_late(instance, root.name) if len(found) > 1 else []
     return sorted(found, key=lambda span: not any(one.start < span.stop and span.start < one.stop for one in begun))
+
+
+def _spans(database: Database, instance: str, root: Output, late: list[tuple[int, int]]) -> list[Span]:
+    live = Incarnations(database).live(instance, root.name) if late else None
+    return backfill_rules.spans(late, (live.start_from or {}).get(stored_names.FIRST_WINDOW) if live else None)
 
 
 def late_windows(

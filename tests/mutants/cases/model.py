@@ -865,6 +865,15 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "grown-window-from-its-start",
+        "a late record of a window that has grown replaces only the first of the windows that it had",
+        "onlyonce/core/backfill.py",
+        Never("spans", "first_window is not None and start < first_window"),
+        tests=(
+            "tests/unit/model/outputs/test_model_backfill.py::test_a_window_that_older_windows_have_rows_in_is_recomputed_up_to_its_end",
+        ),
+    ),
+    Mutant(
         "panes-column-renamed",
         "rows with the number of their pane may lie next to rows without it, or under another name",
         "onlyonce/core/changes.py",

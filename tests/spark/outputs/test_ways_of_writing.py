@@ -85,3 +85,18 @@ def test_a_function_that_collects_records_does_not_follow_one_whose_rows_came_wi
     declare(platform.home, output("in_windows", AS_RECORDS_COME))
     platform.run("shop")
     assert ids(platform) == Counter(one["id"] for one in FIRST + SECOND)
+
+
+def test_a_late_record_of_a_window_that_has_grown_replaces_all_windows_that_it_had(
+    platform: Platform, spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan's own backfill of it waits until the window is closed."""
+    late = "watermark_delay=MINUTE, late='backfill', sink=Delta()"
+    started(platform, monkeypatch, output("in_windows", f"window=Fixed(MINUTE), panes='at_close', {late}"))
+    declare(platform.home, output("in_windows", f"window=Fixed(10 * MINUTE), panes='at_close', {late}"))
+    plan.main(["shop", "--yes", "--master", "local[2]"])
+    platform.put("shop", "b.jsonl", SECOND[:1])
+
+    platform.run("shop", "--close")
+
+    assert ids(platform) == Counter(one["id"] for one in FIRST + SECOND[:1])

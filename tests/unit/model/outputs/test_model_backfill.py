@@ -137,6 +137,15 @@ def test_windows_that_touch_are_recomputed_together() -> None:
     assert spans([]) == []
 
 
+def test_a_window_that_older_windows_have_rows_in_is_recomputed_up_to_its_end() -> None:
+    """The others stay as short as they are: of sliding windows, the next ones start in them."""
+    ten = [(n * MINUTE, (n + 10) * MINUTE) for n in (0, 10, 20)]
+
+    assert spans(ten[:1], 10 * MINUTE) == [Span(0, 10 * MINUTE)]
+    assert spans(ten, 10 * MINUTE) == [Span(0, 20 * MINUTE + 1)]
+    assert spans(ten[1:], 10 * MINUTE) == [Span(10 * MINUTE, 20 * MINUTE + 1)]
+
+
 @pytest.mark.parametrize(
     ("sink", "does"),
     [
