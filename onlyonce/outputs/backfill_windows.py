@@ -401,7 +401,7 @@ def backfill(
         panes, writers = _write_span(seeing, query, chain, todo, batch, made, held)
         # The log counted each pair when the stream met it. Counting again would read all rows again.
         met = made.counts or Backfills(query.database).met(request.instance, request.output, made.span, reach.consumed)
-        written = panes[root.name]
+        written = panes.get(root.name, backfills.MADE.empty_table())
         counts = met | {"windows": written.num_rows, "rows": pc.sum(written.column("rows")).as_py() or 0}
         rejected = _rejected(context, root, made.span, reach)
         passing("backfill-before-end")
@@ -531,7 +531,8 @@ def _write_span(
     Each attempt decides again what it stages, by the present declaration: it is a batch of its own, which writes all
     outputs again and replaces whole windows. So no row of an earlier attempt stays next to its rows.
 
-    Return the windows of each output, and the writers of the sinks that were written.
+    Return the windows of each output, and the writers of the sinks that were written. An output that a backfill skips
+    has neither: its windows stay as they are.
     """
     panes, writers = {}, []
     steps = results.steps_of(context, query, chain[0], made.rows)
@@ -549,13 +550,14 @@ def _write_span(
                 step.writer.replace(batch, found.rows, found.content, made.span)
             elif todo[step.output.name] == "resend":
                 step.writer.write(batch, found.rows, found.content)
-        if todo[step.output.name] != "skip":
-            writers.append(step.writer)
         unit = f"{batch.plan.incarnation}/{batch.plan.batch_id}/{step.output.name}"
         query.log.info("written", unit=unit, rows=found.content.rows, how=todo[step.output.name])
+        if todo[step.output.name] == "skip":
+            continue
+        writers.append(step.writer)
         windows = found.windows.append_column("lookups", made.parts.versions_at(found.windows.column(WINDOW_START)))
         windows = windows.append_column("pane", _panes(step.output, found.windows, made.last))
-        panes[step.output.name] = windows if todo[step.output.name] != "skip" else windows.slice(0, 0)
+        panes[step.output.name] = windows
     return panes, writers
 
 

@@ -239,6 +239,14 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "skipped-windows-become-empty",
+        "a backfill stores windows of an output that it skips as made again, without rows",
+        "onlyonce/outputs/backfill_windows.py",
+        Replace("_write_span", "continue", "panes[step.output.name] = backfills.MADE.empty_table()\ncontinue"),
+        tests=("tests/spark/outputs/test_backfill.py::test_windows_of_a_skipped_output_stay_as_they_are",),
+        spark=True,
+    ),
+    Mutant(
         "begun-late-backfill-replaced",
         "a killed backfill of late records is replaced by one of earlier windows, which may fail each time",
         "onlyonce/outputs/events.py",
