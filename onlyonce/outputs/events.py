@@ -97,9 +97,13 @@ def late_spans(
     """Return the spans that a backfill recomputes to include late records: one span for each run of touching windows.
 
     A window of a chain waits until its upstream outputs have included their late records. `within`: only windows that
-    start in this span.
+    start in this span; of sessions, whose starts the log does not know, those with late records in this span.
     """
-    late = [window for window in late_windows(database, instance, root) if within is None or within.holds(window[0])]
+    late = late_windows(database, instance, root)
+    if within is not None and isinstance(root.window, Session):
+        late = backfill_rules.late_within(within, late)
+    elif within is not None:
+        late = [window for window in late if within.holds(window[0])]
     return backfill_rules.spans(_ready(database, pipeline, instance, root, late))
 
 

@@ -251,6 +251,15 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "late-sessions-by-their-first",
+        "late records of sessions inside an interval are left out if the first one of their hour is not in it",
+        "onlyonce/outputs/events.py",
+        Never("late_spans", "within is not None and isinstance(root.window, Session)"),
+        tests=(
+            "tests/contract/commitlog/test_backfills.py::test_late_records_of_sessions_are_taken_inside_of_an_interval",
+        ),
+    ),
+    Mutant(
         "idle-in-a-begun-batch",
         "a watermark marker for an idle source comes before a batch of receive that a killed driver has begun",
         "onlyonce/commitlog/batches.py",
