@@ -260,6 +260,13 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "new-at-each-search",
+        "a new source that never sends is never idle if no other source sends either",
+        "onlyonce/receive/loop.py",
+        Never("looked_idle", "any(idle_after[name] for name in progress.of.keys() - known.of.keys())"),
+        tests=("tests/contract/commitlog/test_batches.py::test_new_source_that_never_sends_falls_idle",),
+    ),
+    Mutant(
         "idle-in-a-begun-batch",
         "a watermark marker for an idle source comes before a batch of receive that a killed driver has begun",
         "onlyonce/commitlog/batches.py",
