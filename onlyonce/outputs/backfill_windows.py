@@ -263,7 +263,7 @@ def backfilled_sessions(
     rows, widened = kept, span
     while True:
         rows = _wide_enough(context, root, widened, kept)
-        before, widened = widened, widened.hull(_changed(context, root, rows))
+        before, widened = widened, widened.hull([*_changed(context, root, rows), *_late(root, rows)])
         if widened == before:
             break
     result = _sessions(context, root, rows)
@@ -340,6 +340,13 @@ def _changed(context: RunContext, root: Output, rows: DataFrame) -> Windows:
     both = _comparable(_sessions(context, root, rows))
     ends = both.exceptAll(in_time).unionByName(in_time.exceptAll(both)).select("start", "end")
     return [(row.start, row.end) for row in ends.distinct().collect()]
+
+
+def _late(root: Output, rows: DataFrame) -> Windows:
+    """Return the event times of late rows: the span holds those in changed sessions, so that the log counts them."""
+    assert root.window is not None
+    late = rows.filter(windows.is_late(root.window, root.watermark_delay))
+    return [(row.at, row.at) for row in late.select(F.unix_micros(OO_EVENT_TIME).alias("at")).distinct().collect()]
 
 
 def _comparable(sessions: DataFrame) -> DataFrame:
@@ -440,7 +447,7 @@ def _not_sent(context: RunContext, root: Output, span: Span, since: datetime | N
 
 def include_late(context: RunContext, root: Output) -> None:
     """Recompute the windows whose late rows the output's declaration includes now."""
-    for span in outputs_events.late_windows_of_stream(context.database, context.pipeline, context.instance, root):
+    for span in outputs_events.spans_to_include(context.database, context.pipeline, context.instance, root):
         include_span(context, root, span)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -124,6 +125,21 @@ def late_windows_of_stream(database: Database, pipeline: Pipeline, instance: str
     )
     begun = Backfills(database).begun_of_late(instance, root.name) if len(found) > 1 else []
     return sorted(found, key=lambda span: not any(one.start < span.stop and span.start < one.stop for one in begun))
+
+
+def spans_to_include(database: Database, pipeline: Pipeline, instance: str, root: Output) -> Iterator[Span]:
+    """Yield the spans that the stream recomputes now, each once the backfill of the span before has ended."""
+    yield from not_included(partial(late_windows_of_stream, database, pipeline, instance, root))
+
+
+def not_included(search: Callable[[], list[Span]]) -> Iterator[Span]:
+    """Yield the spans that a search finds, without those that a backfill of an earlier one has included.
+
+    A session with late records of two spans is recomputed with the first one, and so its rows are sent again once.
+    """
+    for number, span in enumerate(search()):
+        if not number or any(one.start < span.stop and span.start < one.stop for one in search()):
+            yield span
 
 
 def late_windows(

@@ -497,6 +497,33 @@ def test_begun_late_backfill_comes_before_other_windows(log: Log) -> None:
     assert [(span.start - micros(DAY - EPOCH)) // micros(HOUR) for span in found] == [4, 1, 7]
 
 
+def test_late_windows_of_a_backfill_before_are_not_recomputed_again(log: Log) -> None:
+    """A session with late records of two hours is recomputed with those of the first."""
+    output = log.start("shop", "per_shop")
+    read = {"reservoirVersion": 5, "index": -1}
+    late = [
+        {"window_start": DAY + hour * HOUR, "window_end": DAY + (hour + 1) * HOUR, "in_time": 0, "late": 1}
+        for hour in (1, 4, 7)
+    ]
+
+    def work(conn: Any) -> None:
+        batch = Batches(conn).begin(output, "shop", plan_of(output, source_to=read), None)
+        Batches(conn).count_windows(batch, "per_shop", pa.Table.from_pylist(late, batches.COUNTED))
+        Batches(conn).end(output, batch, Outcome(in_time=0, late=3))
+
+    run(log.database, work)
+    root = replace(SHOP.output("per_shop"), late="backfill")
+    found = []
+
+    for span in events.spans_to_include(log.database, SHOP, "shop", root):
+        found.append((span.start - micros(DAY - EPOCH)) // micros(HOUR))
+        asked = request(hours(1, 5) if found == [1] else hours(7, 8))
+        driver = opened(log, asked)
+        end(log, driver, asked, begin(log, driver, asked))
+
+    assert found == [1, 7]
+
+
 def late_hours(log: Log, trigger: Trigger) -> list[int]:
     """The hours of the windows that are due."""
     found = Backfills(log.database).late_windows("shop", "per_shop", trigger)
