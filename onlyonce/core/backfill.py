@@ -288,6 +288,14 @@ def spans(windows: Iterable[tuple[Micros, Micros]], first_window: Micros | None 
     return found
 
 
+def late_within(span: Span, late: Iterable[tuple[Micros, Micros]]) -> list[tuple[Micros, Micros]]:
+    """Return the parts inside a span of the times between the (first, last) late records of sessions.
+
+    `spans` holds only starts, so the end of each part is a start too."""
+    parts = [(max(first, span.start), min(last, span.stop - 1)) for first, last in late]
+    return [found for start, end in parts if start <= end for found in ((start, end), (end, end))]
+
+
 def _in_utc(value: Micros) -> str:
     return _in_zone(to_time(value))
 

@@ -26,7 +26,7 @@ class Reason(StrEnum):
     UNREAD = "an output has not read all of events"
     LATE = "late records are to be included"
     CLOSE = "the input has ended or is silent, and a window closes by it"
-    IDLE_SOURCE = "a source is idle, and the watermark moves without it"
+    IDLE_SOURCE = "a source is new, or the watermark moves without an idle one"
     SOURCE = "a source has input"
     UNKNOWN = "not all of that can be asked"
 
@@ -62,7 +62,7 @@ class RunFacts:
     unread        the outputs that have not read all rows of `events`
     late          how many spans of windows the outputs include late records in
     closes        whether a window closes since the input has ended or is silent
-    idle_source   whether the watermark moves without a source that is idle
+    idle_source   whether a source is new, or the watermark moves without one that is idle
     """
 
     queries: Mapping[str, QueryFacts]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onlyonce import logs
@@ -251,7 +252,7 @@ def _include_late(
     context, left = _context(database, pipeline, asked), []
     for output in outputs:
         # Queried again: the outputs made from an upstream output were recomputed with it.
-        for late in events.late_spans(database, pipeline, pipeline.name, output, span):
+        for late in events.not_included(partial(events.late_spans, database, pipeline, pipeline.name, output, span)):
             try:
                 check(database, pipeline, output, late)
                 backfill.with_those_below(context, output, late, lookups=asked.lookups)

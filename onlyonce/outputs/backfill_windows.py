@@ -263,7 +263,7 @@ def backfilled_sessions(
     rows, widened = kept, span
     while True:
         rows = _wide_enough(context, root, widened, kept)
-        before, widened = widened, widened.hull(_changed(context, root, rows))
+        before, widened = widened, widened.hull([*_changed(context, root, rows), *_late(root, rows)])
         if widened == before:
             break
     result = _sessions(context, root, rows)
@@ -342,6 +342,13 @@ def _changed(context: RunContext, root: Output, rows: DataFrame) -> Windows:
     return [(row.start, row.end) for row in ends.distinct().collect()]
 
 
+def _late(root: Output, rows: DataFrame) -> Windows:
+    """Return the event times of late rows: the span holds those in changed sessions, so that the log counts them."""
+    assert root.window is not None
+    late = rows.filter(windows.is_late(root.window, root.watermark_delay))
+    return [(row.at, row.at) for row in late.select(F.unix_micros(OO_EVENT_TIME).alias("at")).distinct().collect()]
+
+
 def _comparable(sessions: DataFrame) -> DataFrame:
     """Return each row as JSON, with the ends of its session: Spark compares no maps and no variants."""
     ends = [F.unix_micros(f"{OO_WINDOW}.start").alias("start"), F.unix_micros(f"{OO_WINDOW}.end").alias("end")]
@@ -401,7 +408,7 @@ def backfill(
         panes, writers = _write_span(seeing, query, chain, todo, batch, made, held)
         # The log counted each pair when the stream met it. Counting again would read all rows again.
         met = made.counts or Backfills(query.database).met(request.instance, request.output, made.span, reach.consumed)
-        written = panes[root.name]
+        written = panes.get(root.name, backfills.MADE.empty_table())
         counts = met | {"windows": written.num_rows, "rows": pc.sum(written.column("rows")).as_py() or 0}
         rejected = _rejected(context, root, made.span, reach)
         passing("backfill-before-end")
@@ -440,7 +447,7 @@ def _not_sent(context: RunContext, root: Output, span: Span, since: datetime | N
 
 def include_late(context: RunContext, root: Output) -> None:
     """Recompute the windows whose late rows the output's declaration includes now."""
-    for span in outputs_events.late_windows_of_stream(context.database, context.pipeline, context.instance, root):
+    for span in outputs_events.spans_to_include(context.database, context.pipeline, context.instance, root):
         include_span(context, root, span)
 
 
@@ -531,7 +538,8 @@ def _write_span(
     Each attempt decides again what it stages, by the present declaration: it is a batch of its own, which writes all
     outputs again and replaces whole windows. So no row of an earlier attempt stays next to its rows.
 
-    Return the windows of each output, and the writers of the sinks that were written.
+    Return the windows of each output, and the writers of the sinks that were written. An output that a backfill skips
+    has neither: its windows stay as they are.
     """
     panes, writers = {}, []
     steps = results.steps_of(context, query, chain[0], made.rows)
@@ -549,13 +557,14 @@ def _write_span(
                 step.writer.replace(batch, found.rows, found.content, made.span)
             elif todo[step.output.name] == "resend":
                 step.writer.write(batch, found.rows, found.content)
-        if todo[step.output.name] != "skip":
-            writers.append(step.writer)
         unit = f"{batch.plan.incarnation}/{batch.plan.batch_id}/{step.output.name}"
         query.log.info("written", unit=unit, rows=found.content.rows, how=todo[step.output.name])
+        if todo[step.output.name] == "skip":
+            continue
+        writers.append(step.writer)
         windows = found.windows.append_column("lookups", made.parts.versions_at(found.windows.column(WINDOW_START)))
         windows = windows.append_column("pane", _panes(step.output, found.windows, made.last))
-        panes[step.output.name] = windows if todo[step.output.name] != "skip" else windows.slice(0, 0)
+        panes[step.output.name] = windows
     return panes, writers
 
 

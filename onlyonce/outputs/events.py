@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -98,9 +99,13 @@ def late_spans(
     """Return the spans that a backfill recomputes to include late records: one span for each run of touching windows.
 
     A window of a chain waits until its upstream outputs have included their late records. `within`: only windows that
-    start in this span.
+    start in this span; of sessions, whose starts the log does not know, those with late records in this span.
     """
-    late = [window for window in late_windows(database, instance, root) if within is None or within.holds(window[0])]
+    late = late_windows(database, instance, root)
+    if within is not None and isinstance(root.window, Session):
+        late = backfill_rules.late_within(within, late)
+    elif within is not None:
+        late = [window for window in late if within.holds(window[0])]
     return _spans(database, instance, root, _ready(database, pipeline, instance, root, late))
 
 
@@ -125,6 +130,21 @@ def late_windows_of_stream(database: Database, pipeline: Pipeline, instance: str
 def _spans(database: Database, instance: str, root: Output, late: list[tuple[int, int]]) -> list[Span]:
     live = Incarnations(database).live(instance, root.name) if late else None
     return backfill_rules.spans(late, (live.start_from or {}).get(stored_names.FIRST_WINDOW) if live else None)
+
+
+def spans_to_include(database: Database, pipeline: Pipeline, instance: str, root: Output) -> Iterator[Span]:
+    """Yield the spans that the stream recomputes now, each once the backfill of the span before has ended."""
+    yield from not_included(partial(late_windows_of_stream, database, pipeline, instance, root))
+
+
+def not_included(search: Callable[[], list[Span]]) -> Iterator[Span]:
+    """Yield the spans that a search finds, without those that a backfill of an earlier one has included.
+
+    A session with late records of two spans is recomputed with the first one, and so its rows are sent again once.
+    """
+    for number, span in enumerate(search()):
+        if not number or any(one.start < span.stop and span.start < one.stop for one in search()):
+            yield span
 
 
 def late_windows(

@@ -44,9 +44,12 @@ from onlyonce.tables import commit as tables_commit
 def looked_idle(
     database: Database, pipeline: Pipeline, source: all_sources.Source, looked_at: datetime | None
 ) -> tuple[Frontier, Progress] | None:
-    """Return the frontier and progress without idle and retired sources; None if the watermark does not advance.
+    """Return the frontier and progress without idle and retired sources; None if the log needs no watermark marker.
 
     `looked_at`: when the last search for new input began.
+
+    The watermark advances by a marker, or the marker stores since when a new source is waited for. Without the latter
+    a source that never sends is new at each search, and never idle.
 
     A source that has had nothing for its `idle_after` is idle (`Progress.fallen_idle` decides). The watermark marker
     that follows stores the max event time and the idle sources, so a replay of later batches sees the same.
@@ -65,9 +68,9 @@ def looked_idle(
     idle_after = {name: one.idle_after for name, one in pipeline.inputs.items()}
     progress = known.declared(idle_after, clock).fallen_idle(clock, idle_after, source.behind(taken_in))
     least = progress.least()
-    if least is None or (now.max_event_time is not None and least <= now.max_event_time):
-        return None
-    return replace(now, max_event_time=least), progress
+    if least is not None and (now.max_event_time is None or least > now.max_event_time):
+        return replace(now, max_event_time=least), progress
+    return (now, progress) if any(idle_after[name] for name in progress.of.keys() - known.of.keys()) else None
 
 
 # Merge the catalog as it grows: between two batches, for a bounded number of ids each time.

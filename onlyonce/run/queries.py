@@ -431,7 +431,7 @@ def _has_an_end(note: Mapping[str, Any]) -> bool:
 
 
 def _include_late(context: RunContext, root: Output) -> None:
-    for span in events.late_windows_of_stream(context.database, context.pipeline, context.instance, root):
+    for span in events.spans_to_include(context.database, context.pipeline, context.instance, root):
         # If the run is asked to stop, backfill later: by the next run.
         with suppress(Stopped):
             context.between_batches()

@@ -23,7 +23,7 @@ from onlyonce.core.batch import Outcome
 from onlyonce.core.errors import Superseded
 from onlyonce.core.triggers import AfterRecords, AfterTime, Trigger
 from onlyonce.core.units import Content, UnitId
-from onlyonce.core.windows import micros
+from onlyonce.core.windows import Session, micros
 from onlyonce.database.connect import run
 from onlyonce.outputs import backfill, events
 from tests.contract.conftest import Log, plan_of
@@ -396,6 +396,33 @@ def test_late_rows_of_sessions_are_folded_by_a_backfill_that_holds_them_all(log:
     assert Backfills(log.database).late_windows("shop", "per_shop") == []
 
 
+def test_late_records_of_sessions_are_taken_inside_of_an_interval(log: Log) -> None:
+    """The log knows the first and the last late record of the hour; an interval may begin or end between them."""
+    output = log.start("shop", "per_shop")
+    hour, minute = DAY + 10 * HOUR, HOUR / 60
+    late = {"window_start": hour, "window_end": hour + HOUR, "in_time": 0, "late": 3}
+    late |= {"late_from": hour + 5 * minute, "late_to": hour + 50 * minute}
+
+    def work(conn: Any) -> None:
+        batch = Batches(conn).begin(output, "shop", plan_of(output), None)
+        Batches(conn).count_windows(batch, "per_shop", pa.Table.from_pylist([late], batches.COUNTED))
+        Batches(conn).end(output, batch, Outcome(in_time=0, late=3))
+
+    run(log.database, work)
+    root = replace(SHOP.output("per_shop"), window=Session(5 * minute), watermark_delay=timedelta(0))
+
+    def between(first: int, last: int) -> Span:
+        return Span.of(hour + first * minute, hour + last * minute)
+
+    def taken(first: int, last: int) -> list[Span]:
+        return events.late_spans(log.database, SHOP, "shop", root, between(first, last))
+
+    assert taken(0, 30) == [between(5, 30)]
+    assert taken(10, 30) == [between(10, 30)]
+    assert taken(10, 60) == [Span(between(10, 50).start, between(10, 50).stop + 1)]
+    assert (taken(0, 5), taken(51, 60)) == ([], [])
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_late_windows_are_due_as_a_list_of_waiting_records_says(log: Log, seed: int) -> None:
     """By records, by time since the batch of the first, or by either, after backfills too. A window that an ended driver
@@ -468,6 +495,33 @@ def test_begun_late_backfill_comes_before_other_windows(log: Log) -> None:
     found = events.late_windows_of_stream(log.database, SHOP, "shop", root)
 
     assert [(span.start - micros(DAY - EPOCH)) // micros(HOUR) for span in found] == [4, 1, 7]
+
+
+def test_late_windows_of_a_backfill_before_are_not_recomputed_again(log: Log) -> None:
+    """A session with late records of two hours is recomputed with those of the first."""
+    output = log.start("shop", "per_shop")
+    read = {"reservoirVersion": 5, "index": -1}
+    late = [
+        {"window_start": DAY + hour * HOUR, "window_end": DAY + (hour + 1) * HOUR, "in_time": 0, "late": 1}
+        for hour in (1, 4, 7)
+    ]
+
+    def work(conn: Any) -> None:
+        batch = Batches(conn).begin(output, "shop", plan_of(output, source_to=read), None)
+        Batches(conn).count_windows(batch, "per_shop", pa.Table.from_pylist(late, batches.COUNTED))
+        Batches(conn).end(output, batch, Outcome(in_time=0, late=3))
+
+    run(log.database, work)
+    root = replace(SHOP.output("per_shop"), late="backfill")
+    found = []
+
+    for span in events.spans_to_include(log.database, SHOP, "shop", root):
+        found.append((span.start - micros(DAY - EPOCH)) // micros(HOUR))
+        asked = request(hours(1, 5) if found == [1] else hours(7, 8))
+        driver = opened(log, asked)
+        end(log, driver, asked, begin(log, driver, asked))
+
+    assert found == [1, 7]
 
 
 def late_hours(log: Log, trigger: Trigger) -> list[int]:

@@ -433,3 +433,25 @@ def test_no_source_is_found_idle_while_a_batch_of_receive_is_begun(log: Log) -> 
     received(2, "web", NOON - HOUR / 2)
 
     assert (before, meanwhile, idle()) == (True, False, True)
+
+
+def test_new_source_that_never_sends_falls_idle(log: Log) -> None:
+    """Also if no other source sends any more: the first search stores since when it is waited for."""
+    driver, nothing_waits = log.start(), SimpleNamespace(behind=lambda taken_in: set())
+    plan = plan_of(driver, 0, source_to={"version": 0, "source": "web", "batch_no": 0})
+    batch = Batches(log.database).begin(driver, "shop", plan, None, sources=("web",))
+    assert batch.source_batch
+    known = json.dumps(batch.source_batch.after(to_micros(NOON)).told())
+    end(log, driver, batch, replace(
+        DONE, max_event_time_after=NOON - HOUR, source_progress_after=known, delta_version=0
+    ))  # fmt: skip
+    kept: list[int | None] = []
+
+    for looks, hours in enumerate((1, 1, 9)):
+        found = loop.looked_idle(log.database, pipeline(), nothing_waits, datetime.now(UTC) + hours * HOUR)  # type: ignore[arg-type]
+        kept.append(found and found[0].max_event_time)
+        if found:
+            number, _, _ = WatermarkMarkers(log.database).begin(driver, "idle", *found)
+            WatermarkMarkers(log.database).end(driver, number, 1 + looks)
+
+    assert kept == [to_micros(NOON - HOUR), None, to_micros(NOON)]

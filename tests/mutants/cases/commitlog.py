@@ -251,6 +251,22 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "late-sessions-by-their-first",
+        "late records of sessions inside an interval are left out if the first one of their hour is not in it",
+        "onlyonce/outputs/events.py",
+        Never("late_spans", "within is not None and isinstance(root.window, Session)"),
+        tests=(
+            "tests/contract/commitlog/test_backfills.py::test_late_records_of_sessions_are_taken_inside_of_an_interval",
+        ),
+    ),
+    Mutant(
+        "new-at-each-search",
+        "a new source that never sends is never idle if no other source sends either",
+        "onlyonce/receive/loop.py",
+        Never("looked_idle", "any(idle_after[name] for name in progress.of.keys() - known.of.keys())"),
+        tests=("tests/contract/commitlog/test_batches.py::test_new_source_that_never_sends_falls_idle",),
+    ),
+    Mutant(
         "idle-in-a-begun-batch",
         "a watermark marker for an idle source comes before a batch of receive that a killed driver has begun",
         "onlyonce/commitlog/batches.py",

@@ -239,6 +239,37 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "late-spans-of-before",
+        "late windows that a backfill of the same run has included are recomputed and sent once more",
+        "onlyonce/outputs/events.py",
+        Always(
+            "not_included", "not number or any(one.start < span.stop and span.start < one.stop for one in search())"
+        ),
+        tests=(
+            "tests/contract/commitlog/test_backfills.py::test_late_windows_of_a_backfill_before_are_not_recomputed_again",
+        ),
+    ),
+    Mutant(
+        "late-records-after-the-span",
+        "a recomputed session has late records that the log does not count as included",
+        "onlyonce/outputs/backfill_windows.py",
+        Replace(
+            "backfilled_sessions",
+            "[*_changed(context, root, rows), *_late(root, rows)]",
+            "_changed(context, root, rows)",
+        ),
+        tests=(BACKFILLED + "test_span_holds_the_late_records_of_a_changed_session",),
+        spark=True,
+    ),
+    Mutant(
+        "skipped-windows-become-empty",
+        "a backfill stores windows of an output that it skips as made again, without rows",
+        "onlyonce/outputs/backfill_windows.py",
+        Replace("_write_span", "continue", "panes[step.output.name] = backfills.MADE.empty_table()\ncontinue"),
+        tests=("tests/spark/outputs/test_backfill.py::test_windows_of_a_skipped_output_stay_as_they_are",),
+        spark=True,
+    ),
+    Mutant(
         "begun-late-backfill-replaced",
         "a killed backfill of late records is replaced by one of earlier windows, which may fail each time",
         "onlyonce/outputs/events.py",

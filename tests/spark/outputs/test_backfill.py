@@ -13,6 +13,7 @@ import pytest
 from onlyonce.core.errors import Refused, Retryable
 from tests.spark.sinks.test_file_panes import PARTS
 from tests.support import shop_oracle
+from tests.support.changes import declare, output, sale
 from tests.support.ended_runs import ended_at
 from tests.support.platform import Platform, multiset
 
@@ -102,6 +103,23 @@ def test_what_cannot_be_taken_back_is_refused_before_anything_is_written(platfor
 
     assert "on_backfill='skip'" in refused.value.hint
     assert platform.sql("SELECT * FROM onlyonce.backfills").empty
+
+
+def test_windows_of_a_skipped_output_stay_as_they_are(
+    platform: Platform, spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sink keeps their rows, so the log has no newer generation without rows."""
+    skipped = "window=Fixed(MINUTE), on_backfill='skip', sink=Delta(write='upsert', keys=('shop',))"
+    monkeypatch.setenv("ONLYONCE_PIPELINES", str(declare(platform.home, output("sums", skipped))))
+    platform.put("shop", "a.jsonl", [sale(number) for number in range(12)])
+    platform.run("shop", "--close")
+    windows = "SELECT window_start, generation, state, rows FROM onlyonce.windows"
+    before = multiset(platform.sql(windows))
+
+    platform.backfill("shop", "--from", FIRST, "--to", LAST)
+
+    assert multiset(platform.sql(windows)) == before
+    assert {(generation, state) for _, generation, state, _ in before} == {(0, "closed")}
 
 
 @pytest.mark.whole

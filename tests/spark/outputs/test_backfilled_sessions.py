@@ -81,6 +81,15 @@ def test_session_is_whole_though_its_function_leaves_out_small_ones(
     assert all(made.span.start <= START + start < made.span.stop for start, _ in touched)
 
 
+def test_span_holds_the_late_records_of_a_changed_session(spark: SparkSession) -> None:
+    """The log then counts all of them as included, and no second backfill sends the session again."""
+    _, made = backfilled(spark, 206, IN_TIME, [206, 303], closed=3600)
+
+    assert made.span == Span(START, START + 303_000_001)
+    assert made.counts is not None
+    assert made.counts["late"] == 2
+
+
 def test_open_session_is_refused_though_its_function_leaves_it_out(spark: SparkSession) -> None:
     """It may get more records, and the late one of the span would not be among them."""
     with pytest.raises(OpenWindows):
