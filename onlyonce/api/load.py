@@ -585,6 +585,25 @@ def _of_arguments(said: str, at: str) -> Refused | None:
     return Refused(f"{at}: {found['whose']}{' ' if found['missing'] else ''}{what}", data=NOTHING_DONE, hint=hint)
 
 
+def _functions_beside(path: Path) -> dict[str, str]:
+    """Return the path, as an option takes it, of each function in the modules next to a file, by its name."""
+    above = above_package(path)
+    beside = (file for file in sorted(path.parent.glob("*.py")) if file != path)
+    return {
+        name: f"{'.'.join(file.relative_to(above).with_suffix('').parts)}:{name}"
+        for file in beside
+        for name in _defined_in(file)
+    }
+
+
+def _defined_in(file: Path) -> list[str]:
+    """Return the names of a file's functions and classes; none if it can't be read."""
+    with suppress(OSError, SyntaxError, ValueError):
+        body = ast.parse(file.read_bytes()).body
+        return [one.name for one in body if isinstance(one, ast.FunctionDef | ast.ClassDef)]
+    return []
+
+
 def _hint(error: Exception, path: Path) -> str:
     # Only the first part is compared: without a folder `jobs` the error names `jobs`.
     old = isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] == "jobs"
@@ -598,11 +617,16 @@ def _hint(error: Exception, path: Path) -> str:
             return f"add it to the import: from onlyonce import {error.name}"
         if error.name in FROM_PYTHON:
             return f"add the import: {FROM_PYTHON[error.name]}"
+        if found := _functions_beside(path).get(str(error.name)):
+            return f"if the function of this name is meant: give its path, {found!r}; or import it"
         own = [name for name in errors.names_at(error) if not name.startswith("_")]
         return f"{did_you_mean(near(str(error.name), [*known, *own]))}define it in the file, or import it"
     asked = re.search(r"cannot import name '(\w+)' from 'onlyonce'", str(error))
     if isinstance(error, ImportError) and asked:
         return f"{did_you_mean(near(asked[1], sys.modules['onlyonce'].__all__))}correct the import"
+    asked = re.search(r"cannot import name '(\w+)' from ", str(error))
+    if isinstance(error, ImportError) and asked and error.path:
+        return f"{did_you_mean(near(asked[1], _defined_in(Path(error.path))))}correct the import"
     if isinstance(error, KeyError) and (advice := environment.advice_if_not_set(error)):
         return advice
     if uncalled := re.match(r"(\w+)\(\) missing \d+ required positional arguments?: ", str(error)):

@@ -211,8 +211,16 @@ class Sliding:
                 "the size is not a multiple of the slide",
                 hint=f"did you mean Sliding(size={in_source(self.slide)}, slide={in_source(self.size)})?"
                 if self.size < self.slide
-                else "choose a slide that divides the size, so that each record is in the same number of windows",
+                else f"choose a slide that divides the size, so that each record is in the same number of windows: "
+                f"for example slide={in_source(self._near_slide())}",
             )
+
+    def _near_slide(self) -> timedelta:
+        """Return the longest slide in whole seconds that divides the size and is not longer than this one."""
+        parts = -(-micros(self.size) // micros(self.slide))
+        most = min(micros(self.size) // 1_000_000, 86_400)  # a bound for the search
+        whole = (part for part in range(parts, most + 1) if micros(self.size) % (part * 1_000_000) == 0)
+        return self.size / next(whole, parts)
 
     def last_end(self, time: Micros) -> Micros:
         """Return the end of the last window that holds `time`."""

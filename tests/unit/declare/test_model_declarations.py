@@ -284,6 +284,26 @@ def test_a_file_that_cannot_be_loaded_is_refused_with_the_cause(
     assert hint in refusal.value.hint
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("PIPELINES = [per_day]\n", "give its path, 'functions_here:per_day'; or import it"),
+        ("from functions_here import per_dya\n", "did you mean 'per_day'? correct the import"),
+    ],
+)
+def test_a_function_of_a_module_beside_the_declarations_is_found_by_its_name(
+    write: Callable[..., Path], tmp_path: Path, text: str, hint: str
+) -> None:
+    """Or by a similar one."""
+    path = write(text=text)
+    (path.parent / "functions_here.py").write_text("def per_day(rows):\n    return rows\n")
+
+    with pytest.raises(Refused) as refusal:
+        declarations.load([path])
+
+    assert hint in refusal.value.hint
+
+
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     """With the two ways to name another; a folder is no file."""
     for path in (tmp_path / "nothing.py", tmp_path):

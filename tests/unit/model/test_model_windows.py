@@ -148,6 +148,17 @@ def test_a_slide_that_does_not_divide_the_size_is_refused(size: timedelta, slide
     assert ("divides the size" if size > slide else "did you mean Sliding(") in refusal.value.hint
 
 
+@pytest.mark.parametrize(
+    ("size", "slide", "near"), [(60, 25, "minutes=20"), (24 * 60, 7 * 60, "hours=6"), (7, 2, "minutes=1, seconds=45")]
+)
+def test_the_hint_has_a_slide_near_the_one_that_does_not_divide_the_size(size: int, slide: int, near: str) -> None:
+    """It is not longer, so no result comes later than was wanted."""
+    with pytest.raises(Refused) as refusal:
+        Sliding(timedelta(minutes=size), timedelta(minutes=slide))
+
+    assert refusal.value.hint.endswith(f"for example slide=timedelta({near})")
+
+
 @QUICK
 @given(st.integers(-(10**9), 10**9), st.integers(0, 86_399), st.integers(0, 999_999))
 def test_a_span_is_counted_in_whole_microseconds_exactly(days: int, seconds: int, rest: int) -> None:
