@@ -248,12 +248,15 @@ def unreadable(ctx: Any, error: Any) -> Refused:
     """Return the error for a command line that can't be read, in the platform's form."""
     command = (error.ctx or ctx).command_path
     what = " ".join(error.format_message().split()).removesuffix(".")
+    what, _, possible = what.partition(" (Possible options: ")
+    meant = f"did you mean {possible.removesuffix(')')}? " if possible else ""
     lacks_name = isinstance(error, MISSING) and error.param is not None and error.param.name == "pipeline"
     names = sorted(_named("")) if lacks_name else []
     return Refused(
         f"{command}: {what[:1].lower()}{what[1:]}",
         data="nothing was read or written",
-        hint=(f"pipelines here: {', '.join(names)}; " if names else "") + f"`{command} --help` lists what may follow",
+        hint=(f"pipelines here: {', '.join(names)}; " if names else meant)
+        + f"`{command} --help` lists what may follow",
     )
 
 

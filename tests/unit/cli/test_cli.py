@@ -136,6 +136,7 @@ def test_a_bug_is_told_in_three_lines_with_its_traceback_in_a_file(
         (["nothing"], "no such command 'nothing'", "onlyonce"),
         (["--nothing"], "no such option: --nothing", "onlyonce"),
         (["status", "--nothing"], "no such option: --nothing", "onlyonce status"),
+        (["status", "--jsn"], "no such option: --jsn", "onlyonce status"),
         (["run"], "missing argument 'PIPELINE'", "onlyonce run"),
         (["late", "flights", "--limit", "x"], "invalid value for '--limit': ", "onlyonce late"),
     ],
@@ -149,6 +150,7 @@ def test_unreadable_command_is_refused_in_three_lines_or_json(words: list[str], 
     assert first.startswith(f"{command}: {what}")
     assert data == "  data: nothing was read or written"
     names = "pipelines here: flights, user_counts; " if "PIPELINE" in what else ""
+    names = "did you mean --json? " if "--jsn" in what else names
     assert hint == f"  next: {names}`{command} --help` lists what may follow"
     assert json.loads(as_json.stderr) == {
         "error": first, "data": data.removeprefix("  data: "), "next": hint.removeprefix("  next: "), "exit_code": 64,
