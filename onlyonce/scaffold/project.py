@@ -47,8 +47,12 @@ DECLARATIONS = "pipelines.py"
 SHOWN = 5
 """How many files of a folder an error names."""
 COMMA = (
-    "its numbers have a decimal comma and stay strings. In the function: "
-    'F.translate("{column}", ",. \\u00a0\\u202f", ".").cast("decimal(18,2)")'
+    "its numbers have a decimal comma and stay strings. In the function, null for what is no number: "
+    'F.translate("{column}", ",. \\u00a0\\u202f", ".").try_cast("decimal(18,2)")'
+)
+NUMBERS = (
+    "{why}: it stays a string. Correct them in the file; or in the function, null for what is no number: "
+    'F.col("{column}").try_cast("double")'
 )
 UNITS = {timedelta(days=1): "day", timedelta(hours=1): "hour", timedelta(minutes=1): "minute"}
 
@@ -139,8 +143,18 @@ def _remarks(name: str, sample: Sample, words: Mapping[str, str]) -> list[str]:
         also = f", in {', '.join(sample.nulls_in)} too: leave a word out of null= if it is a value there"
         found.append(f"{named} null in this file{also * bool(sample.nulls_in)}")
     found += [_code_page(sample)] if sample.encoding != UTF_8 else []
-    found += [f"{column}: {COMMA.format(column=column)}" for column in scaffold_sample.decimal_commas(sample)]
-    return found
+    return found + _numbers(sample)
+
+
+def _numbers(sample: Sample) -> list[str]:
+    """Return what is said of each column of numbers that stays a string."""
+    return [
+        *(f"{column}: {COMMA.format(column=column)}" for column in scaffold_sample.decimal_commas(sample)),
+        *(
+            f"{column}: {NUMBERS.format(column=column, why=why)}"
+            for column, why in scaffold_sample.nearly_numbers(sample).items()
+        ),
+    ]
 
 
 def _code_page(sample: Sample) -> str:
@@ -203,9 +217,7 @@ def _words(name: str, sample: Sample) -> dict[str, str]:
         "delay_reason": f"no record of the sample is more than {durations.in_words(behind)} older than one before it"
         if behind
         else "the sample is in the order of its times",
-        "commas": "".join(
-            f"    # {column}: {COMMA.format(column=column)}\n" for column in scaffold_sample.decimal_commas(sample)
-        ),
+        "numbers": "".join(f"    # {one}\n" for one in _numbers(sample)),
         "version": metadata.version("onlyonce-pipelines"),
         "options": options + (", header=True" if sample.header else ""),
         "schema": "\n".join(f'        "{column}"' for column in [*(f"{one}, " for one in columns[:-1]), columns[-1]]),

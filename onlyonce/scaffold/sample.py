@@ -1,9 +1,4 @@
-"""Read a sample of the input, and guess its types, the forms of its times, the record id, the event time and a window.
-
-Only a form of times that is certain is proposed. A count since 1970 needs a column whose name says that it is a time.
-The order of day and month is known only if the sample has a day beyond 12, or writes its dates with dots: then the day
-comes first.
-"""
+"""Read a sample of the input, and guess the record id, the event time and a window."""
 
 from __future__ import annotations
 
@@ -13,189 +8,34 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import cache
-from itertools import accumulate, combinations, count, pairwise, product
+from itertools import accumulate, combinations, count, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-from pyarrow import types
-
 from onlyonce.api.pipeline import PREFIX
-from onlyonce.core import conversions, line_values, records
-from onlyonce.core.conversions import Cell, Number, Unfit
+from onlyonce.core import line_values, records
 from onlyonce.core.encodings import UTF_8
 from onlyonce.core.errors import Refused
 from onlyonce.scaffold import dialect
+from onlyonce.scaffold.column_types import (
+    COLUMN,
+    HANDLED,
+    HAPPENED,
+    LOOKS_LIKE,
+    PATTERNS,
+    THOUSANDS,
+    WITH_COMMA,
+    has_time_form,
+    read_time_form,
+    time_form_of,
+    time_form_words,
+    types_of_arrow,
+    types_of_csv,
+    types_of_json,
+)
 from onlyonce.scaffold.dialect import NOT_READ
 from onlyonce.sources import avro_files, file_bytes, typed_files
 from onlyonce.sources.listing import FileAt, opened
-
-HAPPENED = ("event_time", "event_timestamp", "occurred", "happened", "timestamp", "time", "ts", "at", "created", "date")
-"""Words in the name of a time at which something happened, the clearest first."""
-HANDLED = ("updated", "modified", "loaded", "ingested", "inserted", "received", "processed", "arrived", "landed")
-"""Words in the name of a time at which a system handled a record: that comes later, and again."""
-FIRST, LAST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
-"""A count since 1970 is taken for a time of these years only."""
-DAYS = [
-    order.replace("/", by) for by in "./-" for order in ("%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d/%b/%Y", "%d/%B/%Y")
-]
-LOOKS_LIKE = re.compile(r"[0-9]{1,4}[./-]")
-CLOCKS = ("", "%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p", "%I:%M:%S %p")
-PATTERNS = [
-    f"{day}{by}{clock}{zone}"
-    for day, clock in product(DAYS, CLOCKS)
-    for by in ((" ", "T", ", ", ":") if clock else ("",))
-    for zone in (("", "%z", " %z") if clock else ("",))
-]
-
-
-@cache
-def _reader(pattern: str) -> conversions.Read:
-    return conversions.time_reader(pattern)
-
-
-def time_form_words(name: str) -> list[str]:
-    """Return the words of a column's name in small letters."""
-    return [word.lower() for word in re.split(r"_|(?<=[a-z])(?=[A-Z])", name) if word]
-
-
-def time_form_of(name: str, kind: str, values: Sequence[Any]) -> tuple[str, tuple[str, ...]]:
-    """Return the type of a column, and the forms that read all its values as times.
-
-    If one form is left, it is certain; if several are left, none is. Without a form the type stays what it was.
-    """
-    there = [_written(value) for value in values if value is not None]
-    if kind == "string" and there and all(isinstance(value, str) for value in values if value is not None):
-        found = tuple(form for form in PATTERNS if all(map(_reader(form), there))) if LOOKS_LIKE.match(there[0]) else ()
-        if found:
-            return ("timestamp" if conversions.format_has_clock(found[0]) else "date"), found
-    says_time = any(word in (*HAPPENED, *HANDLED) for word in time_form_words(name))
-    if says_time and kind in ("long", "string") and there:
-        found = tuple(form for form in conversions.EPOCHS if all(_is_count(value, form) for value in there))
-        return ("timestamp" if found else kind), found
-    return kind, ()
-
-
-def read_time_form(value: Any, form: str) -> datetime | None:
-    """Return the time of a value by a form; None if it has none."""
-    try:
-        found = conversions.formatted("timestamp", form)(_written(value), [])
-    except Unfit:
-        return None
-    assert isinstance(found, datetime)
-    return found
-
-
-def _written(value: Any) -> str:
-    return Cell(value) if isinstance(value, str) else Number(value)
-
-
-def _is_count(value: str, form: str) -> bool:
-    return (
-        bool(conversions.WHOLE.fullmatch(value))
-        and (found := read_time_form(Number(value), form)) is not None
-        and FIRST <= found < LAST
-    )
-
-
-# The declared type of a column, by its values. It is a type that a declaration takes (Spark's DDL). If values disagree,
-# or there are none, it is `string`, by which nothing is lost. Pure.
-
-
-TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?")
-DAY = re.compile(r"\d{4}-\d\d-\d\d")
-
-PLAIN: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
-    (types.is_boolean, "boolean"),
-    (types.is_int8, "tinyint"),
-    (types.is_int16, "smallint"),
-    (types.is_int32, "int"),
-    (types.is_uint8, "smallint"),
-    (types.is_uint16, "int"),
-    (types.is_integer, "long"),
-    (types.is_float16, "float"),
-    (types.is_float32, "float"),
-    (types.is_floating, "double"),
-    (types.is_date, "date"),
-    (types.is_timestamp, "timestamp"),
-    (types.is_binary, "binary"),
-    (types.is_large_binary, "binary"),
-    (types.is_fixed_size_binary, "binary"),
-)
-
-
-def types_of_json(values: Sequence[Any]) -> str:
-    """Return the type of a field of JSON objects. A string that is a time in every record is a time."""
-    there = [value for value in values if value is not None]
-    kinds = {type(value) for value in there}
-    if not there:
-        return "string"
-    if kinds == {bool}:
-        return "boolean"
-    if kinds <= {int, float}:
-        # A double does not have all integers of 19 digits, so the conversion table refuses such integers.
-        kind = "bigint" if kinds == {int} else "double"
-        fits = all(_is(kind, Number(repr(value))) for value in there)
-        return "string" if not fits else "long" if kind == "bigint" else kind
-    if kinds == {str}:
-        return _of_texts(there)
-    if kinds == {list}:
-        return f"array<{types_of_json([one for value in there for one in value])}>"
-    if kinds == {dict}:
-        return _struct(there)
-    return "string"
-
-
-def types_of_csv(texts: Sequence[str | None]) -> str:
-    """Return the type of a column of CSV; nothing between two commas is null."""
-    there = [text for text in texts if text]
-    if not there:
-        return "string"
-    for kind in ("boolean", "bigint", "double"):
-        if all(_is(kind, Cell(text)) for text in there):
-            return "long" if kind == "bigint" else kind
-    return _of_texts(there)
-
-
-def types_of_arrow(kind: pa.DataType) -> str:
-    """Return the type of a column of Parquet or Avro.
-
-    A type that a declaration has no word for becomes `string`: the file then shows what does not fit.
-    """
-    if types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    if types.is_map(kind):
-        return f"map<{types_of_arrow(kind.key_type)},{types_of_arrow(kind.item_type)}>"
-    if types.is_list(kind) or types.is_large_list(kind):
-        return f"array<{types_of_arrow(kind.value_type)}>"
-    if types.is_struct(kind):
-        return f"struct<{','.join(f'{field.name}:{types_of_arrow(field.type)}' for field in kind)}>"
-    if types.is_dictionary(kind):
-        return types_of_arrow(kind.value_type)
-    return next((name for fits, name in PLAIN if fits(kind)), "string")
-
-
-def _is(kind: str, value: Any) -> bool:
-    try:
-        conversions.of_type(kind)(value, [])
-    except Unfit:
-        return False
-    return True
-
-
-def _of_texts(texts: Sequence[str]) -> str:
-    if all(TIME.fullmatch(text) for text in texts):
-        return "timestamp"
-    return "date" if all(DAY.fullmatch(text) for text in texts) else "string"
-
-
-def _struct(objects: Sequence[dict[str, Any]]) -> str:
-    names = list(dict.fromkeys(name for one in objects for name in one))
-    if not names or not all(map(COLUMN.fullmatch, names)):
-        return "string"
-    return f"struct<{','.join(f'{name}:{types_of_json([one.get(name) for one in objects])}' for name in names)}>"
-
 
 # The beginning of an input file: its columns, their types, and some rows. At most ROWS records of at most BYTES are
 # read, so a file of any size takes a second.
@@ -206,11 +46,9 @@ BYTES = 1 << 24
 FORMATS = {
     ".jsonl": "json", ".json": "json", ".ndjson": "json", ".csv": "csv", ".parquet": "parquet", ".avro": "avro",
 }  # fmt: skip
-COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SNAKE_CASE = re.compile(r"[a-z_][a-z0-9_]*")
 WORD_BEGINS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 """Where a word of CamelCase begins: orderDate has two, PULocationID three."""
-"""The names that Spark takes without quotes."""
 
 
 @dataclass(frozen=True)
@@ -228,6 +66,7 @@ class Sample:
     formats   the form of each column of times that are not ISO 8601
     unsure    the forms of each column that has several: nothing says which of its numbers is the month
     misfits   how many records were left out: they have no time, and nearly all others have one
+    days      the columns of days that are taken for times, since no column has a time of day
     """
 
     name: str
@@ -243,6 +82,7 @@ class Sample:
     misfits: int = 0
     null: tuple[str, ...] = ()
     nulls_in: tuple[str, ...] = ()
+    days: tuple[str, ...] = ()
 
     def once(self) -> Sample:
         """Return the sample without repeated records, unchanged: they were delivered twice."""
@@ -318,7 +158,16 @@ def read_sample(path: Path) -> Sample:
     if kind not in ("json", "csv"):
         return found
     timed = _with_forms(found)
-    return timed if _times(timed) else _without_misfits(found) or timed
+    return _with_days(timed if _times(timed) else _without_misfits(found) or timed)
+
+
+def _with_days(sample: Sample) -> Sample:
+    """Return the sample with its days as times, if no column has a time of day: each is its midnight in UTC."""
+    if _times(sample):
+        return sample
+    days = [name for name, kind in sample.columns.items() if kind == "date" and None not in sample.values(name)]
+    columns = {name: "timestamp" if name in days else kind for name, kind in sample.columns.items()}
+    return replace(sample, columns=columns, days=tuple(days))
 
 
 def _times(sample: Sample) -> list[str]:
@@ -336,7 +185,7 @@ def _without_misfits(sample: Sample) -> Sample | None:
     types_of = types_of_json if sample.format == "json" else types_of_csv
     for name in sample.columns:
         for form in _forms_of_most(sample.values(name)):
-            rows = [row for row in sample.rows if _has_form(row.get(name), form)]
+            rows = [row for row in sample.rows if has_time_form(row.get(name), form)]
             if len(rows) >= least:
                 columns = {column: types_of([row.get(column) for row in rows]) for column in sample.columns}
                 left = replace(sample, columns=columns, rows=rows, misfits=len(sample.rows) - len(rows))
@@ -349,13 +198,7 @@ def _forms_of_most(values: Sequence[Any]) -> list[str | None]:
     first = [value for value in values if isinstance(value, str)][:20]
     like = [value for value in first if LOOKS_LIKE.match(value)]
     forms: list[str | None] = [None, *PATTERNS] if len(like) * 2 > len(first) else []
-    return [form for form in forms if sum(_has_form(value, form) for value in like) * 2 > len(first)]
-
-
-def _has_form(value: Any, form: str | None) -> bool:
-    if not isinstance(value, str):
-        return False
-    return bool(_reader(form)(Cell(value)) if form else TIME.fullmatch(value))
+    return [form for form in forms if sum(has_time_form(value, form) for value in like) * 2 > len(first)]
 
 
 def _with_forms(sample: Sample) -> Sample:
@@ -493,7 +336,7 @@ def _values(column: list[str]) -> tuple[str | None, Callable[[str], bool]]:
     kind = types_of_csv(column)
     if kind == "string":
         forms = time_form_of("", kind, [value for value in column if value])[1]
-        return ("time" if forms else None), lambda name: any(_reader(form)(name) for form in forms)
+        return ("time" if forms else None), lambda name: any(has_time_form(name, form) for form in forms)
     return (
         "time" if kind in ("timestamp", "date") else "number",
         lambda name: types_of_csv([*column, name]) != "string",
@@ -535,8 +378,6 @@ MOST_COLUMNS = 12
 DATE = re.compile(r"[0-9]{1,4}[./-][0-9]{1,2}[./-][0-9]{1,4}(?:[ T].*)?")
 """A date that people write, in any order of its parts, and a time behind it."""
 WINDOWS = (timedelta(days=1), timedelta(hours=1), timedelta(minutes=1))
-WITH_COMMA = re.compile(r"[-+]?(?:[0-9]{1,3}(?:[. \u00a0\u202f][0-9]{3})+|[0-9]+)(?:,[0-9]+)?")
-THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?:,[0-9]{3})*")
 
 
 @dataclass(frozen=True)
@@ -557,13 +398,14 @@ def event_time(sample: Sample) -> Guess:
             data=NOT_READ,
             hint=_hint(sample),
         )
+    midnight = "; it has days only: each is its midnight in UTC" if sample.days else ""
     if len(times) == 1:
-        return Guess((times[0],), "the only column with a time in every record")
+        return Guess((times[0],), f"the only column that is read as a time in every record{midnight}")
     best = min(times, key=lambda name: (_rank(name), times.index(name)))
     others = ", ".join(name for name in times if name != best)
     if _rank(best) < len(HAPPENED):
-        return Guess((best,), f"its name says when it happened; {others}: times too")
-    return Guess((best,), f"the first column of times, and no name says more; or is it {others}?")
+        return Guess((best,), f"its name says when it happened; {others}: times too{midnight}")
+    return Guess((best,), f"the first column of times, and no name says more; or is it {others}?{midnight}")
 
 
 def _hint(sample: Sample) -> str:
@@ -671,6 +513,17 @@ def decimal_commas(sample: Sample) -> list[str]:
         ):
             found.append(name)
     return found
+
+
+def nearly_numbers(sample: Sample) -> dict[str, str]:
+    """Return the columns of strings in which most values are numbers, each with what is said of the others."""
+    found = {}
+    for name in set(sample.columns) - {*decimal_commas(sample)} if sample.format in ("json", "csv") else ():
+        values = [str(value) for value in sample.values(name) if value is not None]
+        others = [value for value in values if types_of_csv([value]) not in ("long", "double")]
+        if sample.columns[name] == "string" and 0 < len(others) < len(values) / 2:
+            found[name] = f"{len(others)} of {len(values)} values of the sample are no numbers, the first {others[0]!r}"
+    return {name: found[name] for name in sample.columns if name in found}
 
 
 def _moment(value: Any) -> datetime | None:

@@ -25,19 +25,20 @@ SAMPLES = {
         "n,seen_at,at\n" + "".join(f"{hour % 2},2026-03-01T{hour // 2:02}:00:00Z,2026-03-01T{hour:02}:00:00Z\n" for hour in HOURS),
     ),
     "out of order": ("a.csv", "order_id,at\n" + "".join(f"o{hour},2026-03-01T{hour:02}:00:00Z\n" for hour in (9, 13, 8, 17))),
+    "days": ("a.csv", "order_id,day\n" + "".join(f"o{day},2026-03-0{day}\n" for day in range(1, 9))),
     "its place": ("a.jsonl", "".join(f'{{"at": "2026-03-{day:02}T10:00:00Z", "ok": true}}\n' for day in (1, 1, 5))),
 }  # fmt: skip
 
 
 def test_a_decimal_comma_is_read_as_the_remark_says(spark: Any) -> None:
-    """Thousands are separated by points, blanks or blanks that do not break."""
+    """Thousands are separated by points, blanks or blanks that do not break. A word stops no run."""
     expression = project.COMMA.partition("F.")[2].format(column="fare")
-    texts = ["1.234,50", "12,5", "-7", "1 234 567,00", "1\u00a0234,50", "1\u202f234,50"]
+    texts = ["1.234,50", "12,5", "-7", "1 234 567,00", "1\u00a0234,50", "1\u202f234,50", "NULL"]
     frame = spark.createDataFrame([(text,) for text in texts], "fare string")
 
     found = frame.select(eval(f"F.{expression}", {"F": F})).collect()
 
-    assert [str(row[0]) for row in found] == ["1234.50", "12.50", "-7.00", "1234567.00", "1234.50", "1234.50"]
+    assert [str(row[0]) for row in found] == ["1234.50", "12.50", "-7.00", "1234567.00", "1234.50", "1234.50", "None"]
 
 
 @pytest.mark.parametrize("known_by", SAMPLES)
@@ -61,7 +62,7 @@ def test_the_test_of_a_new_project_passes(
 
     assert (
         len(declared.record_id)
-        == {"none": 1, "an id": 1, "a number and a time": 2, "out of order": 1, "its place": 0}[known_by]
+        == {"none": 1, "an id": 1, "a number and a time": 2, "out of order": 1, "days": 1, "its place": 0}[known_by]
     )
     for test in (made.test_each_record_counts_in_its_window, made.test_a_record_that_comes_after_its_window_is_late):
         test()

@@ -27,6 +27,7 @@ from onlyonce.api import load
 from onlyonce.api.pipeline import Files, Pipeline
 from onlyonce.cli import app
 from onlyonce.core.errors import Refused
+from onlyonce.core.windows import Fixed
 from onlyonce.scaffold import project
 from onlyonce.sources import discovery, typed_files
 from onlyonce.sources.listing import FileAt, new_files
@@ -465,3 +466,41 @@ def test_of_two_packages_with_pipelines_none_is_chosen(working: Path) -> None:
 
     (working / "pipelines.py").write_text("")
     assert settings.pipeline_files() == [working / "pipelines.py"]
+
+
+@pytest.mark.parametrize(
+    ("days", "formats"),
+    [
+        (["2026-03-01", "2026-03-02", "2026-03-09"], {}),
+        (["01.03.2026", "02.03.2026", "29.03.2026"], {"day": "%d.%m.%Y"}),
+    ],
+)
+def test_a_file_with_days_only_is_declared_with_each_as_its_midnight(
+    working: Path, days: list[str], formats: dict[str, str]
+) -> None:
+    """A project of such a file can be checked and run: its rows have an event time."""
+    lines = [f"{number},{day}" for number, day in enumerate(days)]
+    (working / "d.csv").write_text("\n".join(["order_id,day", *lines, ""]))
+
+    assert runner.invoke(app, ["init", "mine", "--from", "d.csv"]).exit_code == 0
+
+    made = declared(working, "mine")
+    assert (made.schema, made.event_time, made.formats) == ("order_id long, day timestamp", "day", formats)
+    assert made.outputs[0].window == Fixed(timedelta(days=1))
+    assert (
+        "# A guess: the only column that is read as a time in every record; it has days only"
+        in (working / "mine" / "mine" / "pipelines.py").read_text()
+    )
+
+
+def test_init_says_why_a_column_of_numbers_stays_a_string(working: Path) -> None:
+    """With the first value that is none."""
+    cents = ["1", "2.5", "zwei", "4", "1,005.50"]
+    lines = [f'a{number},2026-03-01T10:0{number}:00Z,"{one}"' for number, one in enumerate(cents)]
+    (working / "n.csv").write_text("\n".join(["id,at,cents", *lines, ""]))
+
+    result = runner.invoke(app, ["init", "mine", "--from", "n.csv"])
+
+    told = "cents: 2 of 5 values of the sample are no numbers, the first 'zwei': it stays a string."
+    assert told in " ".join(result.output.split())
+    assert f"# {told}" in (working / "mine" / "mine" / "pipelines.py").read_text()
