@@ -369,7 +369,7 @@ def test_late_rows_wait_for_a_backfill_that_has_their_windows(
     asked = ("--from", shop_oracle.START.isoformat(), "--to", (shop_oracle.START + timedelta(minutes=3)).isoformat())
     platform.put("shop", "early.jsonl", early)
     platform.run("shop")
-    assert ended_at(platform, monkeypatch, "backfill-after-begin", 1, *asked, command="backfill")
+    assert ended_at(platform, monkeypatch, "backfill-before-end", 1, *asked, command="backfill")
 
     def included() -> list[bool]:
         return list(platform.sql("SELECT included FROM onlyonce.late WHERE late > 0")["included"])
