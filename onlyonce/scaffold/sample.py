@@ -521,14 +521,18 @@ def nearly_numbers(sample: Sample) -> dict[str, str]:
     for name in set(sample.columns) - {*decimal_commas(sample)} if sample.format in ("json", "csv") else ():
         values = [str(value) for value in sample.values(name) if value is not None]
         others = [value for value in values if types_of_csv([value]) not in ("long", "double")]
-        if sample.columns[name] == "string" and 0 < len(others) < len(values) / 2:
+        codes = any(re.fullmatch(r"0[0-9]+", value) for value in others)  # as postcodes, which are no numbers at all
+        if sample.columns[name] == "string" and not codes and 0 < len(others) < len(values) / 2:
             found[name] = f"{len(others)} of {len(values)} values of the sample are no numbers, the first {others[0]!r}"
     return {name: found[name] for name in sample.columns if name in found}
 
 
 def _moment(value: Any) -> datetime | None:
     if isinstance(value, str):
-        value = datetime.fromisoformat(value)
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:  # a day that is none, as 2026-02-31: the run finds the record invalid
+            return None
     if not isinstance(value, datetime):
         return None
     return value if value.tzinfo else value.replace(tzinfo=UTC)

@@ -493,6 +493,21 @@ def test_a_file_with_days_only_is_declared_with_each_as_its_midnight(
     )
 
 
+def test_init_takes_codes_for_no_numbers_and_a_day_that_is_none_for_no_time(working: Path) -> None:
+    """A postcode would lose its zero; the run finds the record invalid."""
+    lines = [
+        f"a{number},2026-02-{27 + number}T10:00:00Z,{code}"
+        for number, code in enumerate(["01067", "10115", "20095", "2", "80331"])
+    ]
+    (working / "p.csv").write_text("\n".join(["id,at,postcode", *lines, ""]))
+
+    result = runner.invoke(app, ["init", "mine", "--from", "p.csv"])
+
+    assert result.exit_code == 0
+    assert "no numbers" not in result.output
+    assert declared(working, "mine").schema == "id string, at timestamp, postcode string"
+
+
 def test_init_says_why_a_column_of_numbers_stays_a_string(working: Path) -> None:
     """With the first value that is none."""
     cents = ["1", "2.5", "zwei", "4", "1,005.50"]
