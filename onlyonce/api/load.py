@@ -621,12 +621,10 @@ def _hint(error: Exception, path: Path) -> str:
             return f"if the function of this name is meant: give its path, {found!r}; or import it"
         own = [name for name in errors.names_at(error) if not name.startswith("_")]
         return f"{did_you_mean(near(str(error.name), [*known, *own]))}define it in the file, or import it"
-    asked = re.search(r"cannot import name '(\w+)' from 'onlyonce'", str(error))
-    if isinstance(error, ImportError) and asked:
-        return f"{did_you_mean(near(asked[1], sys.modules['onlyonce'].__all__))}correct the import"
-    asked = re.search(r"cannot import name '(\w+)' from ", str(error))
-    if isinstance(error, ImportError) and asked and error.path:
-        return f"{did_you_mean(near(asked[1], _defined_in(Path(error.path))))}correct the import"
+    asked = re.search(r"cannot import name '(\w+)' from ('onlyonce')?", str(error))
+    if isinstance(error, ImportError) and asked and (asked[2] or error.path):
+        known = sys.modules["onlyonce"].__all__ if asked[2] else _defined_in(Path(str(error.path)))
+        return f"{did_you_mean(near(asked[1], known))}correct the import"
     if isinstance(error, KeyError) and (advice := environment.advice_if_not_set(error)):
         return advice
     if uncalled := re.match(r"(\w+)\(\) missing \d+ required positional arguments?: ", str(error)):

@@ -192,7 +192,10 @@ class Batches(Transactions):
         """Return the frontier, the progress of each source, and the number of the last batch that receive has
         committed. Return None while one is begun: its rows have the frontier with which it began.
         """
-        if ask(self.connection, "batches", "has_begun", instance=instance)[0].found:
+        incarnations = Incarnations(self.connection)
+        live = incarnations.live(instance, "receive")
+        begun, committed = incarnations.last_batches(live.incarnation) if live else (None, None)
+        if begun != committed:
             return None
         return self.frontier(instance), SourceBatches(self.connection).known(instance), self.last_taken_in(instance)
 

@@ -122,8 +122,8 @@ class NewIncarnations(Transactions):
         # A stateless output has written each record's rows in the batch that read the record. If its new incarnation
         # reads older records, then for open windows or for a state that it did not have, and writes none of them again.
         rows_go_on = {ROWS_FROM: version + 1} if last.stateless else {}
-        if ROWS_FROM in (asked or {}):  # it waited for the close of windows, and gives rows as records come
-            asked = {**(asked or {}), ROWS_FROM: start}
+        if asked and ROWS_FROM in asked:  # it waited for the close of windows, and gives rows as records come
+            asked = asked | {ROWS_FROM: start}
         counted = max(version, int((last.start_from or {}).get(COUNTED_UPTO, -1)))
         return {START_VERSION: start, COUNTED_UPTO: counted, CLOSED_BY: closing} | rows_go_on | kept | (asked or {})
 

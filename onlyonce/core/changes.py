@@ -276,7 +276,7 @@ def check_goes_on(incarnation: str, found: list[Change], *, invalid_lost: int | 
         raise Refused(
             _has_changed(first, incarnation),
             data=f"nothing was read or written. {_sentence(first.why)}",
-            hint=f"`onlyonce plan {pipeline}` says what it needs; with --yes it does it",
+            hint=_by_plan(pipeline),
         )
 
 
@@ -304,19 +304,24 @@ def check_next_incarnation(
 
     `invalid_lost` as in `check_goes_on`.
     """
+    pipeline = incarnation.split("/")[0]
     if renamed := needing_a_name(found):
         raise Refused(
             _has_changed(renamed[0], incarnation),
             data=f"nothing was changed; the target would have rows of both declarations. {_sentence(renamed[0].why)}",
-            hint=_other_name(incarnation.split("/")[0], invalid_lost),
+            hint=_other_name(pipeline, invalid_lost),
         )
     if not by_plan and (first := next(filter(begins_elsewhere, found), None)):
         raise Refused(
             _has_changed(first, incarnation),
             data="nothing was changed; a new incarnation made by hand would write windows that are written, or leave "
             "some out",
-            hint=f"`onlyonce plan {incarnation.split('/')[0]}` says what it needs; with --yes it does it",
+            hint=_by_plan(pipeline),
         )
+
+
+def _by_plan(pipeline: str) -> str:
+    return f"`onlyonce plan {pipeline}` says what it needs; with --yes it does it"
 
 
 def begins_elsewhere(change: Change) -> bool:

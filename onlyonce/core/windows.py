@@ -211,7 +211,7 @@ class Sliding:
                 "the size is not a multiple of the slide",
                 hint=f"did you mean Sliding(size={in_source(self.slide)}, slide={in_source(self.size)})?"
                 if self.size < self.slide
-                else f"choose a slide that divides the size, so that each record is in the same number of windows: "
+                else "choose a slide that divides the size, so that each record is in the same number of windows: "
                 f"for example slide={in_source(self._near_slide())}",
             )
 

@@ -52,8 +52,7 @@ def added(master: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> di
     if not master.startswith("local") or not any(wanted.values()):
         return found
     folder = root() / f"driver-{uuid4().hex[:12]}"
-    settings.make_folder(settings.home(), (root().name,))  # private: a check may be the first to use the home
-    folder.mkdir()
+    _make(folder)
     if wanted[BLOCKS]:
         found[BLOCKS] = str(folder)
     if wanted[JAVA]:
@@ -96,12 +95,17 @@ def sweep() -> list[Path]:
     return gone
 
 
+def _make(folder: Path) -> None:
+    """Make a driver's folder. Its parent is private: a check may be the first to use the home."""
+    settings.make_folder(settings.home(), (root().name,))
+    folder.mkdir(exist_ok=True)
+
+
 def _hold(folder: Path) -> None:
     # Between spark-submit and this line no process holds the folder. If another driver has deleted it meanwhile, it is
     # made again: it was still empty.
     while True:
-        settings.make_folder(settings.home(), (root().name,))
-        folder.mkdir(exist_ok=True)
+        _make(folder)
         lock = _opened(folder)
         with suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX)

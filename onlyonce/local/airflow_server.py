@@ -172,8 +172,7 @@ def unread() -> Refused | None:
     running = processes.find("dag-processor", settings.home())
     given = processes.environment_of(running) if running else {}
     theirs = given.get("ONLYONCE_PIPELINES", "")
-    own = [file for file in settings.pipeline_files() if file != settings.shipped()]  # those are read in any folder
-    missing = [str(file) for file in own if file.is_file()]
+    missing = [str(file) for file in _own_files() if file.is_file()]
     if not theirs or {*missing} <= {*theirs.split(os.pathsep)}:
         return None
     return Refused(
@@ -182,8 +181,16 @@ def unread() -> Refused | None:
         data="nothing was changed; `onlyonce run` works for them too, with the same database",
         hint="`onlyonce down`, then `onlyonce up --replace` here, or for both projects: "
         f"ONLYONCE_PIPELINES={os.pathsep.join(dict.fromkeys([*theirs.split(os.pathsep), *missing]))} onlyonce up. "
-        "Or give this project a home of its own: ONLYONCE_HOME, ONLYONCE_PG_PORT and ONLYONCE_AIRFLOW_PORT",
+        f"{OWN_HOME}",
     )
+
+
+OWN_HOME = "Or give this project a home of its own: ONLYONCE_HOME, ONLYONCE_PG_PORT and ONLYONCE_AIRFLOW_PORT"
+
+
+def _own_files() -> list[Path]:
+    """Return the files with declarations without the one that ships, which is read in any folder."""
+    return [file for file in settings.pipeline_files() if file != settings.shipped()]
 
 
 def refuse_other_project() -> None:
@@ -197,20 +204,19 @@ def refuse_other_project() -> None:
     theirs = [name for name in noted.read_text().splitlines() if name not in here and Path(name).is_file()]
     if not theirs:
         return
-    both = os.pathsep.join(dict.fromkeys([*theirs, *(name for name in here if Path(name) != settings.shipped())]))
+    both = os.pathsep.join(dict.fromkeys([*theirs, *map(str, _own_files())]))
     raise Refused(
         f"the Airflow of {settings.home()} has served the pipelines of {os.pathsep.join(theirs)} until now, and with "
         f"{os.pathsep.join(here)} alone it would lose their DAGs",
         data="nothing was started or changed",
         hint=f"for all of them: ONLYONCE_PIPELINES={both} onlyonce up. For these alone: onlyonce up --replace. "
-        "Or give this project a home of its own: ONLYONCE_HOME, ONLYONCE_PG_PORT and ONLYONCE_AIRFLOW_PORT",
+        f"{OWN_HOME}",
     )
 
 
 def note_served() -> None:
     """Note which files with declarations Airflow serves, for `refuse_other_project`."""
-    files = [file for file in settings.pipeline_files() if file != settings.shipped()]
-    (settings.home() / "airflow" / SERVED).write_text("".join(f"{file}\n" for file in files))
+    (settings.home() / "airflow" / SERVED).write_text("".join(f"{file}\n" for file in _own_files()))
 
 
 def without_effect() -> list[str]:

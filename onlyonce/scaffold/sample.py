@@ -17,7 +17,8 @@ from onlyonce.core import line_values, records
 from onlyonce.core.encodings import UTF_8
 from onlyonce.core.errors import Refused
 from onlyonce.scaffold import dialect
-from onlyonce.scaffold.column_types import (
+from onlyonce.scaffold.dialect import NOT_READ
+from onlyonce.scaffold.guessed_types import (
     COLUMN,
     HANDLED,
     HAPPENED,
@@ -33,7 +34,6 @@ from onlyonce.scaffold.column_types import (
     types_of_csv,
     types_of_json,
 )
-from onlyonce.scaffold.dialect import NOT_READ
 from onlyonce.sources import avro_files, file_bytes, typed_files
 from onlyonce.sources.listing import FileAt, opened
 
@@ -517,14 +517,15 @@ def decimal_commas(sample: Sample) -> list[str]:
 
 def nearly_numbers(sample: Sample) -> dict[str, str]:
     """Return the columns of strings in which most values are numbers, each with what is said of the others."""
-    found = {}
-    for name in set(sample.columns) - {*decimal_commas(sample)} if sample.format in ("json", "csv") else ():
+    found, amounts = {}, decimal_commas(sample)
+    strings = [name for name, kind in sample.columns.items() if kind == "string" and name not in amounts]
+    for name in strings if sample.format in ("json", "csv") else ():
         values = [str(value) for value in sample.values(name) if value is not None]
         others = [value for value in values if types_of_csv([value]) not in ("long", "double")]
         codes = any(re.fullmatch(r"0[0-9]+", value) for value in others)  # as postcodes, which are no numbers at all
-        if sample.columns[name] == "string" and not codes and 0 < len(others) < len(values) / 2:
+        if not codes and 0 < len(others) < len(values) / 2:
             found[name] = f"{len(others)} of {len(values)} values of the sample are no numbers, the first {others[0]!r}"
-    return {name: found[name] for name in sample.columns if name in found}
+    return found
 
 
 def _moment(value: Any) -> datetime | None:

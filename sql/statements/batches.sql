@@ -128,12 +128,6 @@ JOIN onlyonce_private.pipelines p USING (instance)
 WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed' AND b.batch_id = :number
 ORDER BY l.ordinal DESC LIMIT 1
 
--- has_begun --
--- Whether the last incarnation of receive has a batch that is begun and not committed.
-SELECT EXISTS (SELECT FROM onlyonce_private.batches WHERE state = 'begun' AND incarnation = (
-    SELECT incarnation FROM onlyonce_private.incarnations WHERE instance = :instance AND query = 'receive' ORDER BY ordinal DESC LIMIT 1
-)) AS found
-
 -- last_taken_in --
 -- The manifest's number of the last batch that receive has committed, by the end of each incarnation. A continuous run asks this at
 -- each poll, however long the log is.

@@ -117,9 +117,9 @@ CREATE OR REPLACE VIEW onlyonce.backfills AS
 SELECT p.pipeline, f.instance, f.output, f.window_from, f.window_to, f.state, f.asked_by AS triggered_by, f.run_id, f.windows, f.rows,
        f.in_time, f.late, f.rejected, f.events_version, f.declaration_hash, f.lookups, f.incarnation, f.batch_id AS batch, f.epoch, f.begun_at, f.committed_at,
        greatest(f.window_to, (
-           SELECT p.window_end FROM onlyonce_private.panes p
-           WHERE p.instance = f.instance AND p.output = f.output AND p.window_start >= f.window_from AND p.window_start < f.window_to
-           ORDER BY p.window_start DESC, p.window_end DESC LIMIT 1)) AS last_end
+           SELECT n.window_end FROM onlyonce_private.panes n
+           WHERE n.instance = f.instance AND n.output = f.output AND n.window_start >= f.window_from AND n.window_start < f.window_to
+           ORDER BY n.window_start DESC, n.window_end DESC LIMIT 1)) AS last_end
 FROM onlyonce_private.backfills f JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.backfills IS 'Each recomputation of closed windows: the interval, who asked, what it read and wrote.';
 COMMENT ON COLUMN onlyonce.backfills.pipeline IS 'the declared pipeline';

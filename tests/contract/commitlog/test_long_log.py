@@ -50,7 +50,7 @@ OF_CUT = OF_OUTPUT | {
 
 ASKED = [
     *((OF_RECEIVE, "batches", name) for name in (
-        "frontier", "find", "received", "ended_versions", "has_begun", "last_taken_in", "open_marker", "last_marker", "last_arrival", "oldest_begun",
+        "frontier", "find", "received", "ended_versions", "last_taken_in", "open_marker", "last_marker", "last_arrival", "oldest_begun",
     )),
     *((OF_RECEIVE, "units", name) for name in ("of_batch", "find", "noted", "check_epoch")),
     *((OF_RECEIVE, "incarnations", name) for name in ("live", "last_ordinal", "last_batches")),

@@ -149,9 +149,11 @@ def test_unreadable_command_is_refused_in_three_lines_or_json(words: list[str], 
     first, data, hint = done.stderr.splitlines()
     assert first.startswith(f"{command}: {what}")
     assert data == "  data: nothing was read or written"
-    names = "pipelines here: flights, user_counts; " if "PIPELINE" in what else ""
-    names = "did you mean --json? " if "--jsn" in what else names
-    assert hint == f"  next: {names}`{command} --help` lists what may follow"
+    meant = {
+        "missing argument 'PIPELINE'": "pipelines here: flights, user_counts; ",
+        "no such option: --jsn": "did you mean --json? ",
+    }
+    assert hint == f"  next: {meant.get(what, '')}`{command} --help` lists what may follow"
     assert json.loads(as_json.stderr) == {
         "error": first, "data": data.removeprefix("  data: "), "next": hint.removeprefix("  next: "), "exit_code": 64,
     }  # fmt: skip

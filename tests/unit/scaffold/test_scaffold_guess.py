@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from onlyonce.core.errors import Refused
-from onlyonce.scaffold import column_types
+from onlyonce.scaffold import guessed_types
 from onlyonce.scaffold import sample as scaffold_sample
 from onlyonce.scaffold.sample import Sample
 
@@ -37,7 +37,7 @@ def sample(columns: dict[str, str], *rows: tuple[Any, ...]) -> Sample:
     ],
 )
 def test_the_type_of_a_field(values: list[Any], kind: str) -> None:
-    assert column_types.types_of_json(values) == kind
+    assert guessed_types.types_of_json(values) == kind
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_the_type_of_a_field(values: list[Any], kind: str) -> None:
     ],
 )
 def test_the_type_of_a_column_of_csv(texts: list[str | None], kind: str) -> None:
-    assert column_types.types_of_csv(texts) == kind
+    assert guessed_types.types_of_csv(texts) == kind
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_type_of_a_column_of_csv(texts: list[str | None], kind: str) -> None
     ],
 )
 def test_the_type_of_a_column_of_parquet(arrow: pa.DataType, kind: str) -> None:
-    assert column_types.types_of_arrow(arrow) == kind
+    assert guessed_types.types_of_arrow(arrow) == kind
 
 
 T = ["2026-03-01T10:00:00Z", "2026-03-01T11:00:00Z", "2026-03-01T12:00:00Z"]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from onlyonce.core.records import Damaged
-from onlyonce.scaffold import column_types
+from onlyonce.scaffold import guessed_types
 from onlyonce.sources import avro_files
 from onlyonce.sources.listing import FileAt
 from onlyonce.sources.values import coercion
@@ -143,9 +143,9 @@ def test_unknown_fields_of_structs_are_counted() -> None:
 ])  # fmt: skip
 def test_init_proposes_a_type_that_takes_each_value(cells: list[str], kind: str) -> None:
     """An id of 19 digits is no double."""
-    assert column_types.types_of_csv(cells) == kind
+    assert guessed_types.types_of_csv(cells) == kind
     if cells != ["007"] and cells != ["1e400"]:
-        assert column_types.types_of_json([float(cell) if "." in cell else int(cell) for cell in cells]) == kind
+        assert guessed_types.types_of_json([float(cell) if "." in cell else int(cell) for cell in cells]) == kind
 
 
 @pytest.mark.parametrize(
