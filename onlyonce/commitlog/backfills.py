@@ -33,13 +33,13 @@ from onlyonce.commitlog.outbox import OutboxRows
 from onlyonce.commitlog.removals import Rejections, Removals
 from onlyonce.commitlog.units import Authorities
 from onlyonce.core import retention
-from onlyonce.core.backfill import InBegunBackfill, InRunningBackfill, Span, closed_part
+from onlyonce.core.backfill import FIRST, LAST, InBegunBackfill, InRunningBackfill, Span, closed_part
 from onlyonce.core.batch import Batch, bounds_in_micros, read_upto, to_micros, to_time
 from onlyonce.core.errors import Refused
 from onlyonce.core.frontier import Frontier, closed_until
 from onlyonce.core.stored_names import CLOSED_BY, COUNTED_UPTO
 from onlyonce.core.triggers import AfterRecords, Held, LastPane, Trigger, is_due
-from onlyonce.core.windows import Bounds, Session, micros
+from onlyonce.core.windows import Bounds, Fixed, Micros, Session, Sliding, longest, micros
 from onlyonce.database.connect import Database, Scope, Transactions, ask, do, one_transaction, run
 from onlyonce.database.locks import INSTANT, do_rows
 
@@ -135,6 +135,16 @@ class Backfills(Transactions):
             to_micros(told.silent_max_event_time),
             to_micros(told.silent_clock),
         )
+
+    @one_transaction
+    def closed_at(self, instance: str, output: Output, version: int | None) -> Micros | None:
+        """Return up to where the windows of an output are closed at a version of `events`; None if none is.
+
+        `version`: None at the end of a bounded input, which closes all.
+        """
+        if version is None or output.window is None:
+            return None if output.window is None else LAST
+        return closed_until(self.frontier_at(instance, version), output.window, micros(output.watermark_delay))
 
     @one_transaction
     def left_of_run(self, run_id: str, instance: str, output: str, span: Span, since: datetime) -> list[Span]:
@@ -254,7 +264,7 @@ class Backfills(Transactions):
                 "declaration_hash": request.declaration_hash,
             }  # fmt: skip
             do_rows(self.connection, "backfills", "add_panes", made, **same)
-            # Windows that had rows and have none now get a generation without rows. So this is after `add_panes`.
+            # Windows without rows by now get a generation without rows. So this is after `add_panes`.
             do(self.connection, "backfills", "add_empty_panes", window_from=start, window_to=stop, **same)
         OutboxRows(self.connection).let_wait(request.instance, driver.incarnation, number)
         whose = {"incarnation": driver.incarnation, "batch_id": number}
@@ -521,22 +531,33 @@ class Panes(Transactions):
         )
 
     @one_transaction
-    def close(self, instance: str, root: Output, outputs: list[str], version: int) -> None:
-        """Mark the windows as final that are closed at a version of `events`: no record in time can come for them."""
-        if root.window is None:
-            return
-        closed = closed_until(
-            Backfills(self.connection).frontier_at(instance, version), root.window, micros(root.watermark_delay)
-        )
-        if closed is not None:
+    def last_closed(self, instance: str, output: str) -> Micros | None:
+        """Return the end of the last closed window that the stream has in the log."""
+        rows = ask(self.connection, "batches", "last_closed", instance=instance, output=output)
+        return to_micros(rows[0].window_end) if rows else None
+
+    @one_transaction
+    def close(self, instance: str, outputs: list[str], closed: Micros) -> None:
+        """Mark the windows as final that end by a time: no record in time can come for them."""
+        do(self.connection, "batches", "close_panes", instance=instance, outputs=outputs, closed_until=to_time(closed))
+
+    @one_transaction
+    def close_without_rows(
+        self, batch: Batch, instance: str, root: Output, before: Micros | None, closed: Micros
+    ) -> None:
+        """Give a pane to each window that ends by a time and has records, and for which the function returned no row.
+
+        Without it the log would say for ever that the window is open. `before`: the end of the last window that was
+        closed before the batch. Sessions get none: a record without a row is in none that the log knows.
+        """
+        if isinstance(root.window, Fixed | Sliding):
+            size, most = micros(root.window.size), longest(root.window)
             do(
-                self.connection,
-                "batches",
-                "close_panes",
-                instance=instance,
-                outputs=outputs,
-                closed_until=to_time(closed),
-            )
+                self.connection, "batches", "close_without_rows", instance=instance, output=root.name,
+                first_start=to_time(FIRST if before is None else max(before - most, FIRST)),
+                last_start=to_time(min(closed - 2 * size + most, LAST)), closed_until=to_time(closed),
+                **batches.by(batch),
+            )  # fmt: skip
 
 
 def _last_panes(rows: Iterable[Any]) -> dict[Bounds, LastPane]:

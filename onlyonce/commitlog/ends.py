@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from onlyonce.api.pipeline import Output
-from onlyonce.commitlog.backfills import Panes
+from onlyonce.commitlog.backfills import Backfills, Panes
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.incarnations import Driver
 from onlyonce.commitlog.removals import Rejections
@@ -42,7 +42,8 @@ class Windows:
 
     outputs  all outputs of the batch
     added    whether rows are added to those of the windows, or replace them
-    final    whether a written window is final at once; otherwise `events` up to `version` closes windows
+    final    whether a written window is final at once; otherwise it is once it is closed
+    version  the version of `events` by which the windows are closed whose rows are all written; None if all are closed
     numbered the numbers of the root's panes (`backfills.NUMBERED`); None if it numbers none
     all_open whether the batch has written all open windows: others that the log has as open were sessions that changed
     """
@@ -51,7 +52,7 @@ class Windows:
     outputs: list[str]
     added: bool
     final: bool
-    version: int
+    version: int | None
     numbered: pa.Table | None = None
     all_open: bool = False
 
@@ -83,17 +84,22 @@ class OutputEnds(Transactions):
             Rejections(self.connection).note(instance, root.name, whose, met.rejected)
         if met.held is not None:
             Panes(self.connection).hold(batch, instance, root.name, met.held)
+        panes = Panes(self.connection)
+        closed_before = panes.last_closed(instance, root.name)
         for output, made in windows.written.items():
             if windows.added:
-                Panes(self.connection).add_rows(batch, instance, output, made)
+                panes.add_rows(batch, instance, output, made)
             else:
                 Batches(self.connection).add_panes(batch, instance, output, made, final=windows.final)
         if windows.numbered is not None:
-            Panes(self.connection).number(batch, instance, root.name, windows.numbered)
+            panes.number(batch, instance, root.name, windows.numbered)
         if windows.all_open:
-            Panes(self.connection).forget_replaced_sessions(batch, instance, root.name)
-        if not windows.final:
-            Panes(self.connection).close(instance, root, windows.outputs, windows.version)
+            panes.forget_replaced_sessions(batch, instance, root.name)
+        closed = Backfills(self.connection).closed_at(instance, root, windows.version)
+        if closed is not None:
+            if not windows.final:
+                panes.close(instance, windows.outputs, closed)
+            panes.close_without_rows(batch, instance, root, closed_before, closed)
         Batches(self.connection).end(driver, batch, outcome)
 
 

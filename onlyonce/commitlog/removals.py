@@ -372,12 +372,13 @@ class Retention(Transactions):
         """Note that all windows of an incarnation's next batches are final; return the last of at most `NOTED_AT_ONCE`
         batches.
 
-        Return None if the first of them has an open window. If several gc runs are concurrent, one of them notes a
-        batch.
+        Windows that later ones have replaced become final by it: after a change of an output's windows no batch writes
+        the old ones that were open. Return None if the first of the batches has an open window. If several gc runs are
+        concurrent, one of them notes a batch.
         """
-        rows = ask(
-            self.connection, "gc", "note_final", incarnation=incarnation, after=after, upto=upto, at_once=NOTED_AT_ONCE
-        )
+        which = {"incarnation": incarnation, "after": after, "upto": upto, "at_once": NOTED_AT_ONCE}
+        do(self.connection, "gc", "close_replaced", **which)
+        rows = ask(self.connection, "gc", "note_final", **which)
         return rows[0].final_upto if rows else None
 
     @one_transaction

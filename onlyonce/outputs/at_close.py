@@ -37,7 +37,6 @@ from onlyonce.commitlog.batches import Batches, Received
 from onlyonce.context import Query, RunContext
 from onlyonce.core.batch import read_upto, to_time
 from onlyonce.core.errors import Refused
-from onlyonce.core.frontier import closed_until
 from onlyonce.core.locations import Location
 from onlyonce.core.stored_names import KEPT, OO_EVENT_TIME, OO_FRONTIER, OO_INGESTION_TIME, OO_KIND, OO_WINDOW
 from onlyonce.core.windows import Bounds, Chained, Fixed, Session, Sliding, Window, any_ends, longest, micros, reach
@@ -288,9 +287,7 @@ def of(context: RunContext, root: Output, windows: list[Bounds], upto: int) -> D
 
 def closed_at(context: RunContext, root: Output, version: int) -> int | None:
     """Return up to where the output's windows are closed at a version of `events`."""
-    assert root.window is not None
-    known = Backfills(context.database).frontier_at(context.instance, version)
-    return closed_until(known, root.window, micros(root.watermark_delay))
+    return Backfills(context.database).closed_at(context.instance, root, version)
 
 
 # The watermark of an output whose query keeps a state: exact, or only at the ends of windows.

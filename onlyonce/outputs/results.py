@@ -218,7 +218,7 @@ def steps_of(context: RunContext, query: Query, root: Output, result: DataFrame)
             staged=bool(why_staged(context.pipeline, output, of_function, exactly_once=context.mode == EXACTLY_ONCE)),
         )
         with targets.claimed(context, output):
-            step.writer.prepare(_nullable(schema))
+            step.writer.prepare(_as_declared(schema))
         steps.append(step)
     return steps
 
@@ -386,10 +386,21 @@ def flat(rows: DataFrame) -> DataFrame:
     return rows.select(*window, *rest)
 
 
-def _nullable(schema: StructType) -> StructType:
-    for field in schema.fields:
-        field.nullable = True
-    return schema
+def _as_declared(schema: StructType) -> StructType:
+    """Return the columns with which a sink makes its table: any may be null, and of their metadata only comments stay.
+
+    Spark notes the watermark there, and a function that returns the columns of its records passes it on.
+    """
+    return StructType(
+        [
+            StructField(
+                field.name,
+                field.dataType,
+                metadata={key: field.metadata[key] for key in {"comment"} & {*field.metadata}},
+            )
+            for field in schema.fields
+        ]
+    )
 
 
 # The outputs of a batch with their rows; and stable input: the rows are stored once, before any sink gets them.

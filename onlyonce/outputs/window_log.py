@@ -150,16 +150,18 @@ def written(
     """
     root = chain[0]
     last = fired.last if fired else {}
-    as_they_come = (
-        at_close.as_they_come(root, stateless=bool(batch.plan.facts.get(stored_names.STATELESS)))
-        and not context.bounded
-    )
+    plain = bool(batch.plan.facts.get(stored_names.STATELESS))
+    as_they_come = at_close.as_they_come(root, stateless=plain) and not context.bounded
+    final = not root.is_early and not as_they_come
+    # Spark returns the rows of a window in the first batch that begins after the window has closed.
+    by_spark = final and not at_close.are_of(context.pipeline, root, stateless=plain)
+    version = versions.after if root.gives_as_it_comes or by_spark else versions.upto
     return Windows(
         windows,
         [output.name for output in chain],
         added=as_they_come,
-        final=not root.is_early and not as_they_come,
-        version=versions.after if root.gives_as_it_comes else versions.upto,
+        final=final,
+        version=None if context.bounded else version,
         numbered=pane_numbers.of_written(windows[root.name], last) if root.pane_column else None,
         all_open=fired is not None and fired.replaced is not None,
     )

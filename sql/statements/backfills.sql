@@ -77,7 +77,8 @@ SET state = 'committed', committed_at = clock_timestamp(), windows = :windows, r
 WHERE incarnation = :incarnation AND batch_id = :batch_id AND state = 'begun'
 
 -- add_empty_panes --
--- Windows that had a result and have none now get a generation without rows. Runs after the new panes were added.
+-- Windows that had a result, or another declaration, and have no row now get a generation without rows. Runs after the new panes
+-- were added.
 INSERT INTO onlyonce_private.panes
     (instance, output, window_start, window_end, generation, final, rows, incarnation, batch_id, declaration_hash)
 SELECT last.instance, last.output, last.window_start, last.window_end, last.generation + 1, true, 0, :incarnation, :batch_id,
@@ -86,7 +87,8 @@ FROM (SELECT DISTINCT ON (p.window_start, p.window_end) p.* FROM onlyonce_privat
       WHERE p.instance = :instance AND p.output = :output
         AND p.window_start >= :window_from AND p.window_start < :window_to
       ORDER BY p.window_start, p.window_end, p.generation DESC) last
-WHERE (last.incarnation, last.batch_id) <> (:incarnation, :batch_id) AND last.rows > 0
+WHERE (last.incarnation, last.batch_id) <> (:incarnation, :batch_id)
+  AND (last.rows > 0 OR last.declaration_hash <> :declaration_hash)
 
 -- add_panes --
 -- The next generation of each window. The stream's own generation is 0, even if the stream had nothing in time to

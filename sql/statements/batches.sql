@@ -89,6 +89,24 @@ WHERE (known.incarnation, known.batch_id) <> (excluded.incarnation, excluded.bat
 UPDATE onlyonce_private.panes SET final = true
 WHERE instance = :instance AND output = ANY(:outputs) AND NOT final AND window_end <= :closed_until
 
+-- last_closed --
+-- The end of the last closed window that the stream has in the log.
+SELECT window_end FROM onlyonce_private.panes
+WHERE instance = :instance AND output = :output AND final AND generation = 0 ORDER BY window_end DESC LIMIT 1
+
+-- close_without_rows --
+-- Windows that have records in time, that close with a batch, and for which the function returned no row. The limits of their start
+-- keep the search short: an incarnation has windows of one length.
+INSERT INTO onlyonce_private.panes
+    (instance, output, window_start, window_end, generation, final, rows, incarnation, batch_id, declaration_hash, lookups)
+SELECT DISTINCT :instance, w.output, w.window_start, w.window_end, 0, true, 0, :incarnation, CAST(:batch_id AS bigint), :declaration_hash,
+       CAST(:lookups AS jsonb)
+FROM onlyonce_private.window_counts w
+WHERE w.incarnation = :incarnation AND w.output = :output AND w.in_time > 0
+  AND w.window_start >= :first_start AND w.window_start <= :last_start AND w.window_end <= :closed_until
+  AND NOT EXISTS (SELECT FROM onlyonce_private.panes p
+                  WHERE (p.instance, p.output, p.window_start, p.window_end) = (:instance, w.output, w.window_start, w.window_end))
+
 -- received --
 -- The receive batches whose rows an output reads in a range of versions of `events`, and whether their files may have
 -- been rewritten. Removed rows are not counted.

@@ -245,6 +245,33 @@ SELECT s.incarnation, s.final_upto AS after, s.upto
 FROM onlyonce_private.sums s JOIN onlyonce_private.incarnations l USING (incarnation)
 WHERE l.query <> 'receive' AND s.final_upto < s.upto ORDER BY s.incarnation
 
+-- close_replaced --
+-- Windows in time of the next batches of an incarnation that no batch writes any more, since the output has other windows by now. Each
+-- gets a pane without rows, made by the batch that has closed a later window: fixed and sliding windows close in order, so
+-- its records are in windows that are closed. Sessions do not.
+WITH next AS (
+    SELECT b.batch_id, b.declaration_hash FROM onlyonce_private.batches b
+    WHERE b.incarnation = :incarnation AND b.batch_id > :after AND b.batch_id <= :upto ORDER BY b.batch_id LIMIT :at_once)
+INSERT INTO onlyonce_private.panes
+    (instance, output, window_start, window_end, generation, final, rows, incarnation, batch_id, declaration_hash, lookups)
+SELECT DISTINCT ON (w.output, w.window_start, w.window_end)
+       l.instance, w.output, w.window_start, w.window_end, 0, true, 0, later.incarnation, later.batch_id, later.declaration_hash, later.lookups
+FROM next JOIN onlyonce_private.incarnations l ON l.incarnation = :incarnation
+JOIN onlyonce_private.window_counts w ON w.incarnation = l.incarnation AND w.batch_id = next.batch_id
+JOIN onlyonce_private.declarations d ON (d.instance, d.query, d.hash) = (l.instance, l.query, next.declaration_hash)
+CROSS JOIN LATERAL (
+    SELECT p.incarnation, p.batch_id, p.declaration_hash, p.lookups
+    FROM onlyonce_private.panes p JOIN onlyonce_private.declarations e ON (e.instance, e.query, e.hash) = (l.instance, l.query, p.declaration_hash)
+    WHERE p.instance = l.instance AND p.output = w.output AND p.window_start >= w.window_end AND p.final AND p.generation = 0
+      AND e.parts #>> ARRAY['outputs', w.output, 'window', 'kind'] IN ('fixed', 'sliding')
+    ORDER BY p.window_start LIMIT 1) later
+WHERE w.in_time > 0 AND w.window_start IS NOT NULL
+  AND d.parts #>> ARRAY['outputs', w.output, 'window', 'kind'] IN ('fixed', 'sliding')
+  AND NOT EXISTS (SELECT FROM onlyonce_private.panes p
+                  WHERE (p.instance, p.output, p.window_start, p.window_end) = (l.instance, w.output, w.window_start, w.window_end))
+ORDER BY w.output, w.window_start, w.window_end
+ON CONFLICT ON CONSTRAINT panes_once DO NOTHING
+
 -- note_final --
 -- Notes up to which batch of an incarnation all windows with rows in time are final, within the next batches. It stops at the
 -- first batch with an open window.

@@ -40,17 +40,17 @@ WHERE d.query = 'receive' AND d.hash = :hash AND d.instance <> :instance
 ORDER BY d.instance
 
 -- made_under --
--- The windows of an output that readers see, by the declaration that made them.
+-- The closed windows of an output, by the declaration that made them: also those without a row, since another function may return some.
 SELECT p.declaration_hash, d.parts, min(p.window_start) AS first, max(p.window_start) AS last, max(p.window_end) AS upto
 FROM (SELECT DISTINCT ON (window_start, window_end) * FROM onlyonce_private.panes
       WHERE instance = :instance AND output = :output
       ORDER BY window_start, window_end, generation DESC) p
 LEFT JOIN onlyonce_private.declarations d ON (d.instance, d.query, d.hash) = (p.instance, :query, p.declaration_hash)
-WHERE p.final AND p.rows > 0
+WHERE p.final
 GROUP BY p.declaration_hash, d.parts ORDER BY min(p.window_start)
 
 -- last_final --
--- The start of the newest closed window of an output, and the end of its last window with rows.
+-- The start of the newest closed window of an output, and the end of its last window in the log.
 SELECT (SELECT max(window_start) FROM onlyonce_private.panes
         WHERE instance = :instance AND output = :output AND final) AS last_start,
        (SELECT max(window_end) FROM onlyonce_private.panes WHERE instance = :instance AND output = :output) AS last_end

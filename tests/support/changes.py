@@ -39,6 +39,21 @@ def coloured(sales: DataFrame) -> DataFrame:
     )
 
 
+def small(sales: DataFrame) -> DataFrame:
+    """Only sales of few cents: a window may have none."""
+    return sums(small_records(sales))
+
+
+def small_records(sales: DataFrame) -> DataFrame:
+    """These sales, with all their columns."""
+    return sales.where("cents < 6")
+
+
+def up_to_a_dozen(sales: DataFrame) -> DataFrame:
+    """Only sales of at most eleven cents."""
+    return sums(sales.where("cents < 12"))
+
+
 def rows(sales: DataFrame) -> DataFrame:
     """Each record as it was kept."""
     return sales.select("id", "shop", "cents", "weight", F.unix_micros("at").alias("at"))

@@ -3,6 +3,7 @@ for it: on a real log."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -32,6 +33,12 @@ WHERE w.in_time > 0 AND NOT EXISTS (
     WHERE p.final AND (p.output, p.window_start, p.window_end) = (w.output, w.window_start, w.window_end))
 ORDER BY 1, 2 LIMIT 1
 """
+WITHOUT_A_PANE = """
+INSERT INTO onlyonce_private.panes
+    (instance, output, window_start, window_end, generation, final, rows, incarnation, batch_id, declaration_hash)
+SELECT 'shop', w.output, w.window_start, w.window_end, 0, true, 5, w.incarnation, w.batch_id, 'd1'
+FROM onlyonce_private.window_counts w ON CONFLICT DO NOTHING
+"""
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +56,9 @@ def filled(server: Any) -> Iterator[Log]:
 def years(filled: Log) -> Iterator[Log]:
     """The same at the beginning of each test: nothing is noted of its windows, and all but the last are final."""
     yield filled
+    filled.rows("DELETE FROM onlyonce_private.declarations")
+    filled.rows("DELETE FROM onlyonce_private.panes WHERE rows = 0")
+    filled.rows(WITHOUT_A_PANE)
     filled.rows("UPDATE onlyonce_private.sums SET final_upto = -1")
     filled.rows(
         "UPDATE onlyonce_private.panes SET final = window_start < (SELECT max(window_start) FROM "
@@ -98,6 +108,38 @@ def test_a_new_incarnation_begins_at_the_first_window_that_is_open(
     gc.note_final(years.database)
     assert noted(years) == {OLD_STREAM: OLD - 1, STREAM: BATCHES - OLD - 1}
     assert begins(years)["version"] == BATCHES
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "closed"), [("fixed", "sliding", True), ("session", "fixed", False), ("fixed", "session", False)]
+)
+def test_a_window_that_others_have_replaced_holds_nothing_once_a_later_one_is_closed(
+    years: Log, before: str, now: str, closed: bool
+) -> None:
+    """After a change of the output's windows no batch writes those that were open. Sessions close in no order."""
+    years.rows(
+        "DELETE FROM onlyonce_private.panes WHERE (incarnation, batch_id) = (%s, %s) RETURNING 1", OLD_STREAM, OLD - 1
+    )
+    for number, (incarnation, kind) in enumerate(((OLD_STREAM, before), (STREAM, now))):
+        parts = json.dumps({"outputs": {OUTPUT: {"window": {"kind": kind}}}})
+        hash_ = f"of_{kind}_{number}"
+        years.rows(
+            "INSERT INTO onlyonce_private.declarations (instance, query, hash, parts) VALUES ('shop', %s, %s, %s) RETURNING 1",
+            OUTPUT, hash_, parts,
+        )  # fmt: skip
+        for table in ("batches", "panes"):
+            years.rows(
+                f"UPDATE onlyonce_private.{table} SET declaration_hash = %s WHERE incarnation = %s RETURNING 1",
+                hash_, incarnation,
+            )  # fmt: skip
+
+    gc.note_final(years.database)
+
+    [made] = years.rows(
+        "SELECT count(*) FROM onlyonce_private.panes WHERE rows = 0 AND final AND incarnation = %s", STREAM
+    )
+    assert made == (int(closed),)
+    assert noted(years)[OLD_STREAM] == OLD - 1 - (not closed)
 
 
 def test_windows_that_are_final_are_not_looked_at_again(years: Log) -> None:

@@ -42,7 +42,8 @@ OF_OUTPUT = OF_RECEIVE | {
     "window_from": END - timedelta(minutes=10), "window_to": END, "window_start": END - timedelta(minutes=3),
     "window_end": END - timedelta(minutes=2), "everything": False, "panes": 10, "away": [],
     "windows": json.dumps([{"window_start": f"{END - timedelta(minutes=n + 1)}", "window_end": f"{END - timedelta(minutes=n)}"} for n in range(9)]),
-    "place": "/data/files", "names": [f"file-{STREAM}{LAST}"],
+    "place": "/data/files", "names": [f"file-{STREAM}{LAST}"], "first_start": END - timedelta(minutes=5),
+    "last_start": END - timedelta(minutes=3), "declaration_hash": "d1", "lookups": None,
 }  # fmt: skip
 OF_CUT = OF_OUTPUT | {
     "incarnation": OLD_STREAM, "after": 5000, "upto": BATCHES, "limit": END, "read_upto": BATCHES, "sessions": [], "first": None, "at_once": 500, "dry_run": False,
@@ -59,9 +60,10 @@ ASKED = [
     )),
     (OF_RECEIVE, "catalog", "without_ids"), (OF_RECEIVE, "plan", "ran_under"), (OF_RECEIVE, "pubsub", "newest_bucket"),
     *((OF_OUTPUT, "backfills", name) for name in ("read_by", "frontier_at", "open_rows", "late_not_included", "next")),
-    (OF_OUTPUT, "batches", "close_panes"), (OF_OUTPUT, "plan", "last_final"),
+    (OF_OUTPUT, "batches", "close_panes"), (OF_OUTPUT, "batches", "last_closed"), (OF_OUTPUT, "batches", "close_without_rows"),
+    (OF_OUTPUT, "plan", "last_final"),
     (OF_OUTPUT, "new_incarnations", "begun"), (OF_OUTPUT, "new_incarnations", "final_windows"), (OF_OUTPUT, "new_incarnations", "read_again"),
-    (OF_CUT, "gc", "unsettled"), (OF_CUT, "gc", "note_final"), (OF_CUT, "keep_log", "incarnations"), (OF_CUT, "keep_log", "cut"),
+    (OF_CUT, "gc", "unsettled"), (OF_CUT, "gc", "note_final"), (OF_CUT, "gc", "close_replaced"), (OF_CUT, "keep_log", "incarnations"), (OF_CUT, "keep_log", "cut"),
     *((OF_OUTPUT, "files", name) for name in ("of_unit", "give_panes", "next_panes", "unnamed", "named", "windows_in", "waiting")),
     (OF_OUTPUT, "triggers", "open_panes"), (OF_OUTPUT, "triggers", "last_panes"),
 ]  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 
 from onlyonce.api.pipeline import Delta, Output
 from onlyonce.commitlog import batches
-from onlyonce.commitlog.backfills import Panes
+from onlyonce.commitlog.backfills import Backfills, Panes
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.incarnations import Driver, Incarnations
 from onlyonce.commitlog.new_incarnations import NewIncarnations
@@ -40,7 +40,9 @@ def write(log: Log, driver: Driver, number: int, max_event_time: datetime, windo
     def end(conn: Any) -> None:
         batch = Batches(conn).begin(driver, "shop", plan, None)
         Panes(conn).add_rows(batch, "shop", "per_shop", written)
-        Panes(conn).close("shop", OUTPUT, ["per_shop"], number)
+        closed = Backfills(conn).closed_at("shop", OUTPUT, number)
+        if closed is not None:
+            Panes(conn).close("shop", ["per_shop"], closed)
         Batches(conn).end(driver, batch, Outcome(in_time=0, late=0))
 
     run(log.database, end)

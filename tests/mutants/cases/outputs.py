@@ -11,6 +11,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.operators import Always, Delete, Never, Replace
 
 BACKFILLED = "tests/spark/outputs/test_backfilled_sessions.py::"
+WITHOUT_ROWS = "tests/spark/outputs/test_windows_without_rows.py::"
 UNREPEATABLE = "tests/spark/outputs/test_unrepeatable.py::"
 
 MUTANTS = (
@@ -121,6 +122,30 @@ MUTANTS = (
         tests=(
             "tests/spark/outputs/test_open_sessions.py::test_function_must_have_a_row_for_each_session[of few sessions]",
         ),
+        spark=True,
+    ),
+    Mutant(
+        "windows-without-rows-stay-open",
+        "a window for which the function returns no row is open for ever, and each new incarnation reads from it on",
+        "onlyonce/commitlog/backfills.py",
+        Never("Panes.close_without_rows", "isinstance(root.window, Fixed | Sliding)"),
+        tests=(WITHOUT_ROWS + "test_they_close_with_the_windows_around_them[False]",),
+        spark=True,
+    ),
+    Mutant(
+        "windows-closed-before-their-rows",
+        "a window is noted as closed and empty in the batch before the one in which Spark returns its rows",
+        "onlyonce/outputs/window_log.py",
+        Replace("written", "versions.after if root.gives_as_it_comes or by_spark else versions.upto", "versions.upto"),
+        tests=(WITHOUT_ROWS + "test_they_close_with_the_windows_around_them[False]",),
+        spark=True,
+    ),
+    Mutant(
+        "notes-of-spark-in-a-table",
+        "a new table gets what Spark notes beside a column, and then refuses all rows",
+        "onlyonce/outputs/results.py",
+        Replace("steps_of", "_as_declared(schema)", "schema"),
+        tests=(WITHOUT_ROWS + "test_they_close_with_the_windows_around_them[False]",),
         spark=True,
     ),
     Mutant(

@@ -13,6 +13,11 @@ from tests.mutants.cases.paths import (
 from tests.mutants.mutant import Mutant
 from tests.mutants.operators import ReplaceSql
 
+WITHOUT_ROWS = "tests/spark/outputs/test_windows_without_rows.py::"
+REPLACED = (
+    "tests/contract/commitlog/test_final_windows.py::"
+    "test_a_window_that_others_have_replaced_holds_nothing_once_a_later_one_is_closed"
+)
 MUTANTS = (
     Mutant(
         "epoch-without-lock",
@@ -118,6 +123,40 @@ MUTANTS = (
         tests=(
             "tests/contract/commitlog/test_final_windows.py::test_a_new_incarnation_begins_at_the_first_window_that_is_open",
         ),
+    ),
+    Mutant(
+        "replaced-windows-stay-open",
+        "after a change of an output's windows the old ones that were open hold the log for ever",
+        "sql/statements/gc.sql",
+        ReplaceSql("close_replaced", "WHERE w.in_time > 0", "WHERE w.in_time < 0"),
+        tests=(REPLACED + "[fixed-sliding-True]",),
+    ),
+    Mutant(
+        "sessions-close-in-order",
+        "an hour of open sessions counts as closed, since some later session is",
+        "sql/statements/gc.sql",
+        ReplaceSql(
+            "close_replaced", "AND d.parts #>> ARRAY['outputs', w.output, 'window', 'kind'] IN ('fixed', 'sliding')", ""
+        ),
+        tests=(REPLACED + "[session-fixed-False]",),
+    ),
+    Mutant(
+        "backfill-of-rows-only",
+        "the plan of a changed function leaves out the windows for which the old one returned no row",
+        "sql/statements/plan.sql",
+        ReplaceSql("made_under", "WHERE p.final", "WHERE p.final AND p.rows > 0"),
+        tests=(WITHOUT_ROWS + "test_another_function_is_computed_for_them_too",),
+        spark=True,
+    ),
+    Mutant(
+        "empty-windows-stay-outdated",
+        "a window without rows before and after a backfill keeps the old declaration, so the plan never ends",
+        "sql/statements/backfills.sql",
+        ReplaceSql(
+            "add_empty_panes", "AND (last.rows > 0 OR last.declaration_hash <> :declaration_hash)", "AND last.rows > 0"
+        ),
+        tests=(WITHOUT_ROWS + "test_another_function_is_computed_for_them_too",),
+        spark=True,
     ),
     Mutant(
         "cuts-what-is-open",
