@@ -263,10 +263,10 @@ CROSS JOIN LATERAL (
     SELECT p.incarnation, p.batch_id, p.declaration_hash, p.lookups
     FROM onlyonce_private.panes p JOIN onlyonce_private.declarations e ON (e.instance, e.query, e.hash) = (l.instance, l.query, p.declaration_hash)
     WHERE p.instance = l.instance AND p.output = w.output AND p.window_start >= w.window_end AND p.final AND p.generation = 0
-      AND e.parts #>> ARRAY['outputs', w.output, 'window', 'kind'] IN ('fixed', 'sliding')
+      AND e.parts->'outputs'->w.output->'window'->>'kind' IN ('fixed', 'sliding')
     ORDER BY p.window_start LIMIT 1) later
 WHERE w.in_time > 0 AND w.window_start IS NOT NULL
-  AND d.parts #>> ARRAY['outputs', w.output, 'window', 'kind'] IN ('fixed', 'sliding')
+  AND d.parts->'outputs'->w.output->'window'->>'kind' IN ('fixed', 'sliding')
   AND NOT EXISTS (SELECT FROM onlyonce_private.panes p
                   WHERE (p.instance, p.output, p.window_start, p.window_end) = (l.instance, w.output, w.window_start, w.window_end))
 ORDER BY w.output, w.window_start, w.window_end

@@ -41,7 +41,7 @@ LEFT JOIN LATERAL (
     HAVING count(*) > 0) met ON true
 UNION ALL
 SELECT p.pipeline, met.instance, met.output, met.window_start, met.window_end, 0,
-       CASE WHEN met.in_time > 0 THEN 'open' WHEN met.late > 0 THEN 'only late' WHEN met.rejected > 0 THEN 'only rejected' ELSE 'open' END,
+       CASE WHEN met.in_time > 0 AND declared.kind = 'session' THEN 'hour of sessions' WHEN met.in_time > 0 THEN 'open' WHEN met.late > 0 THEN 'only late' WHEN met.rejected > 0 THEN 'only rejected' ELSE 'open' END,
        NULL, met.in_time, met.late, met.late_not_included, met.rejected, NULL, NULL, NULL, NULL
 FROM (
     SELECT m.instance, m.output, m.window_start, m.window_end, sum(m.in_time)::bigint AS in_time, sum(m.late)::bigint AS late,
@@ -51,7 +51,10 @@ FROM (
         SELECT 1 FROM onlyonce_private.panes n
         WHERE (n.instance, n.output, n.window_start, n.window_end) = (m.instance, m.output, m.window_start, m.window_end))
     GROUP BY 1, 2, 3, 4) met
-JOIN onlyonce_private.pipelines p USING (instance);
+JOIN onlyonce_private.pipelines p USING (instance)
+LEFT JOIN LATERAL (
+    SELECT d.parts->'outputs'->met.output->'window'->>'kind' AS kind FROM onlyonce_private.declarations d
+    WHERE d.instance = met.instance AND d.query = met.output ORDER BY d.first_seen_at DESC LIMIT 1) declared ON true;
 COMMENT ON VIEW onlyonce.windows IS 'Each window of each output that has data, with its state and generation.';
 COMMENT ON COLUMN onlyonce.windows.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.windows.instance IS 'the stream of the pipeline, or one of its bounded runs';
@@ -59,7 +62,7 @@ COMMENT ON COLUMN onlyonce.windows.output IS 'the output';
 COMMENT ON COLUMN onlyonce.windows.window_start IS 'its start, inclusive';
 COMMENT ON COLUMN onlyonce.windows.window_end IS 'its end, exclusive';
 COMMENT ON COLUMN onlyonce.windows.generation IS '0: written by the stream; then one for each backfill';
-COMMENT ON COLUMN onlyonce.windows.state IS 'open: may still change by the stream. closed: what a reader sees, final until a backfill. replaced: an older generation. only late: all its rows came late, no result yet. only rejected: its function rejected all its rows';
+COMMENT ON COLUMN onlyonce.windows.state IS 'open: may still change by the stream. closed: what a reader sees, final until a backfill. replaced: an older generation. only late: all its rows came late, no result yet. only rejected: its function rejected all its rows. hour of sessions: no window, but the records in time whose event was in that hour; sessions are here once they are written';
 COMMENT ON COLUMN onlyonce.windows.rows IS 'result rows';
 COMMENT ON COLUMN onlyonce.windows.in_time IS 'records that are in the result; for an output made from another see that one';
 COMMENT ON COLUMN onlyonce.windows.late IS 'records that came after it had closed';

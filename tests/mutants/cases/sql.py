@@ -135,9 +135,7 @@ MUTANTS = (
         "sessions-close-in-order",
         "an hour of open sessions counts as closed, since some later session is",
         "sql/statements/gc.sql",
-        ReplaceSql(
-            "close_replaced", "AND d.parts #>> ARRAY['outputs', w.output, 'window', 'kind'] IN ('fixed', 'sliding')", ""
-        ),
+        ReplaceSql("close_replaced", "AND d.parts->'outputs'->w.output->'window'->>'kind' IN ('fixed', 'sliding')", ""),
         tests=(REPLACED + "[session-fixed-False]",),
     ),
     Mutant(

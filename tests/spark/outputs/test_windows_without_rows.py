@@ -79,6 +79,23 @@ def test_they_close_with_the_windows_around_them(
         assert begins["version"] == read_upto(read["end_offset"][0]) + 1
 
 
+def test_sessions_are_not_open_for_ever(platform: Platform, spark: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their records in time are counted by the hour, which is no window and has no state of one."""
+    declared = declare(platform.home, output("small", "window=Session(MINUTE), watermark_delay=MINUTE, sink=Delta()"))
+    declared.write_text(declared.read_text().replace("import Fixed", "import Fixed, Session"))
+    monkeypatch.setenv("ONLYONCE_PIPELINES", str(declared))
+    platform.put("shop", "a.jsonl", BIG[:12])
+
+    platform.run("shop", "--close")
+
+    found = platform.sql(
+        "SELECT state, rows, in_time FROM onlyonce.windows WHERE output = 'sums' ORDER BY in_time, window_start"
+    )
+    assert list(found.fillna(-1).itertuples(index=False, name=None)) == [
+        ("hour of sessions", -1, 12), ("closed", 1, -1), ("closed", 1, -1),
+    ]  # fmt: skip
+
+
 def test_another_function_is_computed_for_them_too(
     platform: Platform, spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
