@@ -467,12 +467,22 @@ def _none_found(folder: Path) -> Refused:
             hint=f"run the command in the project's folder: cd {shlex.quote(project)}; or name the file: --pipelines "
             f"{shlex.quote(deeper[0])}",
         )
+    above = _project_above(folder)
+    command = f"cd {shlex.quote(str(above))}" if above else "`onlyonce init` makes one"
     return Refused(
         nothing,
         data=NOTHING_DONE,
-        hint="run the command in the project's folder (`onlyonce init` makes one), or name the file: --pipelines "
-        "or ONLYONCE_PIPELINES",
+        hint=f"run the command in the project's folder ({command}), or name the file: --pipelines or "
+        "ONLYONCE_PIPELINES",
     )
+
+
+def _project_above(folder: Path) -> Path | None:
+    """Return the only project in the next folders above, as for a command in its folder `dags`; None for several."""
+    for above in folder.parents[:2]:
+        if files := [*settings.files_below(above, 0), *settings.files_below(above, 1)]:
+            return above if len(files) == 1 else None
+    return None
 
 
 MOST_NAMED = 3

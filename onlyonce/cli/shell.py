@@ -244,12 +244,24 @@ def is_own_stopped(url: str) -> bool:
     return not postgres.is_running()
 
 
+NO_COMMAND = re.compile(r"No such command '(\w+)'$")
+ELSEWHERE = {
+    "show": "status", "list": "status", "ls": "status", "info": "status", "describe": "status", "logs": "commits",
+    "validate": "check", "test": "check", "lint": "check", "compile": "check", "diff": "plan", "apply": "plan",
+    "start": "up", "deploy": "up", "rerun": "backfill", "new": "init", "create": "init", "delete": "drop",
+    "remove": "drop", "clean": "gc", "psql": "sql", "query": "sql", "config": "settings",
+}  # fmt: skip
+"""Commands of other tools, and what does here what is probably meant."""
+
+
 def unreadable(ctx: Any, error: Any) -> Refused:
     """Return the error for a command line that can't be read, in the platform's form."""
     command = (error.ctx or ctx).command_path
     what = " ".join(error.format_message().split()).removesuffix(".")
     what, _, possible = what.partition(" (Possible options: ")
     meant = f"did you mean {possible.removesuffix(')')}? " if possible else ""
+    if (unknown := NO_COMMAND.match(what)) and unknown[1] in ELSEWHERE:
+        meant = f"did you mean `onlyonce {ELSEWHERE[unknown[1]]}`? "
     lacks_name = isinstance(error, MISSING) and error.param is not None and error.param.name == "pipeline"
     names = sorted(_named("")) if lacks_name else []
     return Refused(

@@ -134,6 +134,7 @@ def test_a_bug_is_told_in_three_lines_with_its_traceback_in_a_file(
     ("words", "what", "command"),
     [
         (["nothing"], "no such command 'nothing'", "onlyonce"),
+        (["show", "shop"], "no such command 'show'", "onlyonce"),
         (["--nothing"], "no such option: --nothing", "onlyonce"),
         (["status", "--nothing"], "no such option: --nothing", "onlyonce status"),
         (["status", "--jsn"], "no such option: --jsn", "onlyonce status"),
@@ -152,6 +153,7 @@ def test_unreadable_command_is_refused_in_three_lines_or_json(words: list[str], 
     meant = {
         "missing argument 'PIPELINE'": "pipelines here: flights, user_counts; ",
         "no such option: --jsn": "did you mean --json? ",
+        "no such command 'show'": "did you mean `onlyonce status`? ",
     }
     assert hint == f"  next: {meant.get(what, '')}`{command} --help` lists what may follow"
     assert json.loads(as_json.stderr) == {

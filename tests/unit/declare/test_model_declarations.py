@@ -93,6 +93,20 @@ def test_a_folder_without_a_project_is_named(monkeypatch: pytest.MonkeyPatch, tm
         declarations.load()
 
 
+def test_the_project_above_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As for a command in one of its other folders."""
+    monkeypatch.setattr(settings, "ROOT", tmp_path / "site-packages")
+    for folder in ("my shop/shop", "my shop/dags/more"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "my shop" / "shop" / "pipelines.py").touch()
+
+    for folder in ("dags", "dags/more"):
+        monkeypatch.chdir(tmp_path / "my shop" / folder)
+        with pytest.raises(Refused) as refused:
+            declarations.load()
+        assert f"in the project's folder (cd '{tmp_path / 'my shop'}')" in refused.value.hint
+
+
 def test_projects_farther_below_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Two folders below, and no deeper; none in folders of libraries."""
     monkeypatch.setattr(settings, "ROOT", tmp_path / "site-packages")
