@@ -7,6 +7,7 @@ exit code to an Airflow exception with or without retries, and stops the driver 
 from __future__ import annotations
 
 import copy
+import importlib
 import inspect
 import logging
 import os
@@ -33,13 +34,14 @@ from airflow.sdk.log import mask_secret
 
 from onlyonce import environment, settings
 from onlyonce.airflow import log as airflow_log
-from onlyonce.airflow import openlineage
 from onlyonce.airflow.declared import Declared
 from onlyonce.airflow.forms import EVERY_SECONDS
 from onlyonce.airflow.jobs import Declarations, of_code, outcome, refusals_are_final
-from onlyonce.airflow.log import database_variables, secret_variables, store_variables
+from onlyonce.airflow.log import database_url, database_variables, secret_variables, store_variables
+from onlyonce.api import pipeline as api_pipeline
+from onlyonce.api.pipeline import Output, Pipeline, target
 from onlyonce.api.resolve import named_variables
-from onlyonce.core import stored_names
+from onlyonce.core import ownership, stored_names
 from onlyonce.core.errors import CommitStateUnknown, Refused, Retryable
 from onlyonce.engine import temporary
 from onlyonce.engine.options import options, refuse_master, spark_defaults, with_retries
@@ -353,7 +355,7 @@ class SparkJobOperator(BaseOperator):
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Return the tables that were read and written, for OpenLineage's provider if it is installed and on."""
-        return openlineage.events_of_task(self.declarations.one(self.pipeline))
+        return events_of_task(self.declarations.one(self.pipeline))
 
     def place(self) -> tuple[str, str]:
         """Return Spark's master and the deploy mode, by the connection and the operator's keywords.
@@ -502,3 +504,51 @@ def arguments(pipeline: str, params: Mapping[str, Any], run_id: str, dag_id: str
 
 def _lineage_setting(name: str, given: bool | None) -> bool:
     return bool(airflow_settings.getboolean("openlineage", name, fallback=False)) if given is None else given
+
+
+# What a pipeline reads and writes, for OpenLineage. Its provider asks the operators if it is installed; otherwise this
+# is not used.
+
+
+Place = tuple[str, str]
+"""Namespace and name of a data set, as OpenLineage's naming has them."""
+
+
+def events_of_task(pipeline: Pipeline) -> Any:
+    """Return OpenLineage's answer for a run.
+
+    Raise ImportError if its provider is not installed: then this is not called.
+    """
+    given = importlib.import_module("airflow.providers.openlineage.extractors").OperatorLineage
+    dataset = importlib.import_module("airflow.providers.common.compat.openlineage.facet").Dataset
+    inputs, outputs = places(pipeline)
+    return given(
+        inputs=[dataset(namespace=namespace, name=name) for namespace, name in inputs],
+        outputs=[dataset(namespace=namespace, name=name) for namespace, name in outputs],
+    )
+
+
+def places(pipeline: Pipeline) -> tuple[list[Place], list[Place]]:
+    """Return the places that a pipeline reads, and the places that its outputs write.
+
+    Read only the settings and the environment variables that the sinks name.
+    """
+    views = [pipeline.of_source(name) for name in pipeline.sources] or [pipeline]
+    return list(filter(None, map(_source, views))), [_sink(pipeline, output) for output in pipeline.outputs]
+
+
+def _source(pipeline: Pipeline) -> Place | None:
+    source = pipeline.source
+    return source.dataset(settings.table_location(source.path) if source.path else api_pipeline.folder(pipeline))
+
+
+def _sink(pipeline: Pipeline, output: Output) -> Place:
+    place = ownership.Place(target(pipeline, output))
+    return output.sink.dataset(place, _url(place.variable) if place.is_named else None)
+
+
+def _url(variable: str | None) -> str | None:
+    """Return the URL of the platform's database, or of the database that a variable names; None if it is not known."""
+    with suppress(Refused):
+        return environment.variable(variable) if variable else database_url()
+    return None

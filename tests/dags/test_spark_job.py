@@ -17,10 +17,9 @@ import pytest
 from airflow.sdk import DAG, Connection
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from onlyonce.airflow import openlineage
 from onlyonce.airflow.jobs import WHO_ACTS, outcome
 from onlyonce.airflow.log import url_of
-from onlyonce.airflow.spark_job import IVY, SparkJobOperator, arguments, end_tree
+from onlyonce.airflow.spark_job import IVY, SparkJobOperator, arguments, end_tree, places
 from onlyonce.api import load as declarations
 from onlyonce.core.errors import EXIT_CODES
 from onlyonce.database.connect import Database
@@ -349,7 +348,7 @@ def test_lineage_tells_what_is_read_and_written(monkeypatch: pytest.MonkeyPatch,
     """By OpenLineage's naming, without any secret; nothing is imported of its provider before it asks."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
     monkeypatch.setenv("AIRFLOW_CONN_ONLYONCE_DB", json.dumps({"conn_type": "postgres", "host": "db", "login": "w", "password": PASSWORD, "schema": "d"}))  # fmt: skip
-    inputs, outputs = openlineage.places(declarations.one("user_counts"))
+    inputs, outputs = places(declarations.one("user_counts"))
 
     assert inputs == [("file", f"{tmp_path}/inbox/user_counts")]
     assert ("file", f"{tmp_path}/tables/user_counts/per_user") in outputs
