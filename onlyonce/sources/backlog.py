@@ -30,21 +30,25 @@ from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.locations import Location, Url, on_disk, stored_location
 from onlyonce.core.stored_names import BATCH_NO
 from onlyonce.sources import (
-    backlog_topic,
     custom,
     delta_log,
     discovery,
     growing,
+    kafka_client,
     listing,
     manifest,
     record_id,
     source_files,
+    source_kafka,
 )
 from onlyonce.sources.discovery import Inbox, Registered
+from onlyonce.sources.kafka_client import Asked
+from onlyonce.sources.kafka_offsets import Known, Seen
 from onlyonce.tables import opening
 
 OF_A_CLIENT = 0.75
 """The part of ANSWER_SECONDS after which a client of a broker gives up, so that its reason is the answer."""
+NO_BYTES = "a broker does not say how many bytes wait"
 NO_COUNT = "Pub/Sub says only to Google's monitoring how many messages wait (num_undelivered_messages)"
 NO_METHOD = "the reader has no method backlog(read): bytes and the age of the oldest record are not known"
 Key = tuple[str, str | None]
@@ -160,7 +164,7 @@ def _of_source(view: Pipeline, taken_in: int | None) -> int | None:
 def unread(view: Pipeline, taken_in: int | None, readings: manifest.Readings) -> Backlog:
     """Return what one source has and no committed batch has read. Raise what its store or server raises."""
     if isinstance(view.source, Kafka):
-        return backlog_topic.unread(view, taken_in, readings, backlog.ANSWER_SECONDS * OF_A_CLIENT)
+        return _of_topic(view, taken_in, readings, backlog.ANSWER_SECONDS * OF_A_CLIENT)
     inbox = source_files.inbox_of(view, view.name, None)
     there, registered = Registered({}, {}), Backlog()
     if opening.any_in(inbox.table):
@@ -252,3 +256,39 @@ def _of_reader(source: Custom, inbox: Inbox, there: Registered, taken_in: int | 
         return Backlog(records, None if records else 0, why=NO_METHOD if records else None)
     told: Mapping[str, Any] = reader.backlog(read)
     return Backlog(told.get("records"), told.get("bytes"), told.get("oldest"))
+
+
+def _of_topic(view: Pipeline, taken_in: int | None, readings: manifest.Readings, patience: float) -> Backlog:
+    """Return the unread messages of a topic, by offsets: transactions and compaction leave some without a message.
+
+    Raise Refused or Retryable if the broker can't be asked or does not answer.
+    """
+    source = view.source
+    assert isinstance(source, Kafka)
+    known = source_kafka.topic_of(view, source, view.name, None, readings).read_up_to(taken_in)
+    with kafka_client.asking(source, patience) as asked:
+        seen = asked.seen()
+        begins = _begins(source, known, seen, asked)
+        waits = {part: end - begins[part] for part, end in sorted(seen.latest.items()) if end > begins[part]}
+        times = asked.times({part: begins[part] for part in waits}) if waits else {}
+    now = datetime.now(UTC)
+    detail = {
+        str(part): {
+            "records": number,
+            "seconds": round(max((now - times[part]).total_seconds(), 0), 1) if part in times else None,
+        }
+        for part, number in waits.items()
+    }
+    # Without the time of a partition the oldest message is not known.
+    oldest = min(times.values()) if times and len(times) == len(waits) else None
+    return Backlog(sum(waits.values()), None if waits else 0, oldest, detail, NO_BYTES if waits else None)
+
+
+def _begins(source: Kafka, known: Known | None, seen: Seen, asked: Asked) -> Mapping[int, int]:
+    """Return by partition the first offset to read that the broker still has."""
+    if known is None:
+        if isinstance(source.start, datetime):
+            return asked.first_since(source.start, seen)
+        return seen.latest if source.start == "latest" else seen.earliest
+    goes_on = known.next if known.topic_id == seen.topic_id else {}
+    return {part: max(goes_on.get(part, 0), earliest) for part, earliest in seen.earliest.items()}
