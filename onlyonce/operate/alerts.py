@@ -34,7 +34,7 @@ from onlyonce.database.migrate import migrate
 from onlyonce.failpoints import passing
 from onlyonce.operate import audit
 from onlyonce.sinks.outbox import send_webhook
-from onlyonce.sources import answers
+from onlyonce.sources import backlog
 
 log = structlog.get_logger()
 Hook = Callable[[dict[str, str]], Any]
@@ -64,7 +64,7 @@ def _raised(argv: list[str], *, ask: bool) -> Report:
     database = Database(settings.database_url(), "onlyonce-alerts")
     migrate(database.url)
     if ask:
-        answers.ask_and_store(database, declarations.load(asked.pipelines).values())
+        backlog.ask_and_store(database, declarations.load(asked.pipelines).values())
     seen = _look(database, minutes * 60, asked.pipelines)
     cleared = Alerts(database).keep(seen)
     told, failed = _tell_all(database, tell) if tell else (0, [])

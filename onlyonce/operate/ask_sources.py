@@ -13,7 +13,7 @@ from onlyonce.asked import parse
 from onlyonce.core.runs import Report
 from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
-from onlyonce.sources import answers
+from onlyonce.sources import backlog
 
 
 def main(argv: list[str]) -> Report:
@@ -21,7 +21,7 @@ def main(argv: list[str]) -> Report:
     pipelines = declarations.load(parse("ask_sources", argv).pipelines)
     database = Database(settings.database_url(), "onlyonce-ask-sources")
     migrate(database.url)
-    found = answers.ask_and_store(database, pipelines.values())
+    found = backlog.ask_and_store(database, pipelines.values())
     rows = [{"pipeline": one.pipeline, "stage": one.stage, **one.row()} for one in found]
     failed = sum(one.backlog.failed for one in found)
     return Report(

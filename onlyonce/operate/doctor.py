@@ -61,7 +61,7 @@ from onlyonce.engine.options import jar_folder
 from onlyonce.operate import in_use, unread
 from onlyonce.receive import at_least_once
 from onlyonce.sources import folders, manifest
-from onlyonce.sources.answers import Answer, ask
+from onlyonce.sources.backlog import Answer, ask
 from onlyonce.tables import checkpoint, opening, stores
 
 STALE_SECONDS = 3600

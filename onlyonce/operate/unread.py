@@ -21,7 +21,7 @@ from onlyonce.core import backlog
 from onlyonce.core.backlog import Backlog
 from onlyonce.core.durations import roughly
 from onlyonce.core.stuck import UnreadInput
-from onlyonce.sources.answers import Answer, Row, ask, ask_each
+from onlyonce.sources.backlog import Answer, Row, ask, ask_each
 
 OF_BACKLOG = tuple(Answer("", None, datetime.max, Backlog()).row())
 """The columns of a stage that its source answers."""

@@ -16,7 +16,7 @@ from onlyonce.context import RunContext
 from onlyonce.core import backlog
 from onlyonce.core.runs import first_line
 from onlyonce.database.connect import Database
-from onlyonce.sources import answers
+from onlyonce.sources import backlog as sources_backlog
 
 log = structlog.get_logger()
 
@@ -57,6 +57,6 @@ def _store_until_end(context: RunContext) -> None:
 
 def _store(context: RunContext, database: Database) -> None:
     try:
-        answers.ask_and_store(database, [context.pipeline])
+        sources_backlog.ask_and_store(database, [context.pipeline])
     except Exception as error:  # the run's data does not depend on it, and the next request stores an answer
         log.warning("the answers of sources are not stored", problem=first_line(error))

@@ -5,6 +5,10 @@ that is registered in the manifest and not yet committed.
 
 A source has `core.backlog.ANSWER_SECONDS`: after that the answer is that the source did not answer. The thread of the
 request continues, and no second request to the same source begins before it ends. An answer is kept for KEPT_SECONDS.
+
+The DAG `onlyonce_ask_sources` stores the answers in the log at intervals, `onlyonce alerts` at each call, and a driver
+after its batches (`ask_and_store`). A source that does not answer gets an answer that says so. Its earlier numbers are
+replaced: they are not known to be right any more.
 """
 
 from __future__ import annotations
@@ -12,11 +16,11 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +28,14 @@ from onlyonce import settings
 from onlyonce.api import pipeline as api_pipeline
 from onlyonce.api.pipeline import Custom, DeltaSource, Files, Growing, Kafka, Pipeline, PubSub
 from onlyonce.api.sources import before_start
+from onlyonce.commitlog.health import Views
+from onlyonce.commitlog.sources import SourceAnswers
 from onlyonce.core import backlog, stored_names
 from onlyonce.core.backlog import Backlog
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.locations import Location, Url, on_disk, stored_location
 from onlyonce.core.stored_names import BATCH_NO
+from onlyonce.database.connect import Database
 from onlyonce.sources import (
     custom,
     delta_log,
@@ -292,3 +299,88 @@ def _begins(source: Kafka, known: Known | None, seen: Seen, asked: Asked) -> Map
         return seen.latest if source.start == "latest" else seen.earliest
     goes_on = known.next if known.topic_id == seen.topic_id else {}
     return {part: max(goes_on.get(part, 0), earliest) for part, earliest in seen.earliest.items()}
+
+
+# The answers with the rates of the pipelines' batches, and as rows of the log.
+
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer of one source of a pipeline, when it came, and at which rate the pipeline's last batches read."""
+
+    pipeline: str
+    source: str | None
+    asked_at: datetime
+    backlog: Backlog
+    records_per_second: float | None = None
+    committed_at: datetime | None = None
+
+    @property
+    def stage(self) -> str:
+        """Return the stage that reads the source, as the view `lag` names it."""
+        return f"receive/{self.source}" if self.source else "receive"
+
+    def row(self) -> Row:
+        """Return the answer as columns of a stage."""
+        found = self.backlog
+        return {
+            "backlog_bytes": found.bytes,
+            "backlog_records": found.records,
+            "oldest_unread_at": found.oldest,
+            "catch_up_seconds": backlog.catch_up_seconds(found.records, self.records_per_second),
+            "asked_at": self.asked_at,
+            "source_answered": not found.failed,
+            "backlog_detail": dict(found.detail) or None,
+            "backlog_unknown": found.why,
+        }
+
+    def stored(self) -> Row:
+        """Return the answer as a row of `source_answers`."""
+        found = self.backlog
+        return {
+            "pipeline": self.pipeline,
+            "source": self.source or "",
+            "asked_at": self.asked_at,
+            "answered": not found.failed,
+            "records": found.records,
+            "bytes": found.bytes,
+            "oldest_unread_at": found.oldest,
+            "detail": dict(found.detail),
+            "why_unknown": found.why,
+        }
+
+
+def ask(pipelines: Iterable[Pipeline], taken_in: Sequence[Mapping[str, Any]]) -> list[Answer]:
+    """Ask the sources of some pipelines, all at once. `taken_in`: the rows of the query of that name."""
+    return _with_rates(ASKER.ask(pipelines, _last_batches(taken_in)), taken_in)
+
+
+def ask_each(pipelines: Iterable[Pipeline], taken_in: Sequence[Mapping[str, Any]]) -> Iterator[list[Answer]]:
+    """Ask as `ask` does; yield the answers immediately, and again each time another source has answered."""
+    for answers in ASKER.ask_each(pipelines, _last_batches(taken_in)):
+        yield _with_rates(answers, taken_in)
+
+
+def _last_batches(taken_in: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
+    return {row["instance"]: row[BATCH_NO] for row in taken_in}
+
+
+def _with_rates(answers: Answers, taken_in: Sequence[Mapping[str, Any]]) -> list[Answer]:
+    known = {row["instance"]: row for row in taken_in}
+    return [
+        Answer(name, source, asked_at, answer, *(known[name][part] for part in ("records_per_second", "committed_at")))
+        if name in known
+        else Answer(name, source, asked_at, answer)
+        for (name, source), (asked_at, answer) in answers.items()
+    ]
+
+
+def ask_and_store(database: Database, pipelines: Iterable[Pipeline]) -> list[Answer]:
+    """Ask the sources of some pipelines and store their answers in the log. Raise Retryable if it can't be reached."""
+    answers = ask(pipelines, Views(database).rows("taken_in"))
+    every = timedelta(minutes=settings.ask_sources_minutes())
+    SourceAnswers(database).store([one.stored() for one in answers], every)
+    return answers

@@ -20,7 +20,7 @@ from onlyonce.airflow.page.app import time
 from onlyonce.commitlog.sources import SourceAnswers
 from onlyonce.core import backlog
 from onlyonce.core.backlog import Backlog
-from onlyonce.sources.answers import Answer
+from onlyonce.sources.backlog import Answer
 from tests.contract.conftest import Log
 from tests.page.shop import Shop
 from tests.page.test_page import get

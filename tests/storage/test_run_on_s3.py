@@ -21,7 +21,7 @@ from pyarrow import parquet
 
 from onlyonce import settings
 from onlyonce.core.locations import Location, location
-from onlyonce.sources import answers
+from onlyonce.sources import backlog
 from onlyonce.tables import opening, stores
 from tests.support import s3, shop_oracle
 from tests.support.ended_runs import ended_at
@@ -111,7 +111,7 @@ def test_what_a_batch_of_ten_asks_of_the_store(
 
     What the driver asks of the source, at most four times a minute whatever the batches are, is left out.
     """
-    monkeypatch.setattr(answers, "ask_and_store", lambda database, pipelines: [])
+    monkeypatch.setattr(backlog, "ask_and_store", lambda database, pipelines: [])
     put_all(platform, shop_oracle.sales(10 * SMALL, SMALL))
     versitygw.well()
     platform.run("shop")

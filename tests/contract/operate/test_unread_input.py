@@ -42,7 +42,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 @pytest.fixture
 def five_files(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> Platform:
     """A platform whose pipeline has never run, and five files in its inbox, each an hour older than the next."""
-    monkeypatch.setattr("onlyonce.sources.answers.ASKER", backlog.Asker())
+    monkeypatch.setattr(backlog, "ASKER", backlog.Asker())
     migrate(platform.environment["ONLYONCE_DATABASE_URL"])
     for number in range(5):
         put(platform, f"{number}.jsonl", NOON + timedelta(hours=number))
@@ -80,7 +80,6 @@ def test_source_without_answer_is_no_zero(
     """A store that hangs is waited for once and for so long; its answer is the next one, if it comes."""
     monkeypatch.setattr(model, "ANSWER_SECONDS", 0.01)
     monkeypatch.setattr(backlog, "ASKER", asker := backlog.Asker())
-    monkeypatch.setattr("onlyonce.sources.answers.ASKER", asker)
     may_end, begun = threading.Event(), list[int]()
     whole = backlog.unread
 
@@ -320,7 +319,7 @@ def test_stored_answer_reaches_views_metrics_and_alerts(stored: Platform) -> Non
 
 def test_failed_request_replaces_the_numbers(stored: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are not known to be right any more."""
-    monkeypatch.setattr("onlyonce.sources.answers.ASKER", backlog.Asker())
+    monkeypatch.setattr(backlog, "ASKER", backlog.Asker())
     monkeypatch.setattr(backlog, "unread", lambda *_: (_ for _ in ()).throw(OSError("the mount is stale")))
     report = ask_sources.main([])
     now = views(stored)

@@ -877,7 +877,7 @@ MUTANTS = (
     Mutant(
         "unread-failure-is-not-stored",
         "a failed request leaves the numbers of before",
-        "onlyonce/sources/answers.py",
+        "onlyonce/sources/backlog.py",
         Replace(
             "ask_and_store",
             "[one.stored() for one in answers]",

@@ -15,7 +15,7 @@ from onlyonce.context import CommittedBatches
 from onlyonce.core import backlog as model
 from onlyonce.receive import loop
 from onlyonce.run import source_answers
-from onlyonce.sources import answers, backlog
+from onlyonce.sources import backlog
 from tests.support import shop_oracle
 from tests.support.ended_runs import ended_at
 from tests.support.long_run import QUICK, committed, meanwhile, until
@@ -29,7 +29,7 @@ FILES = shop_oracle.sales(200, 2)
 @pytest.fixture(autouse=True)
 def asker(monkeypatch: pytest.MonkeyPatch) -> None:
     """No answer is kept of another test."""
-    monkeypatch.setattr(answers, "ASKER", backlog.Asker())
+    monkeypatch.setattr(backlog, "ASKER", backlog.Asker())
 
 
 def stored(platform: Platform) -> list[dict[str, Any]]:
@@ -120,7 +120,7 @@ def test_quick_batches_share_an_answer(monkeypatch: pytest.MonkeyPatch, bounded:
         requests.append(1)
         asked.release()
 
-    monkeypatch.setattr(answers, "ask_and_store", ask)
+    monkeypatch.setattr(backlog, "ask_and_store", ask)
     context: Any = SimpleNamespace(
         bounded=bounded, committed=CommittedBatches(), instance="shop", pipeline=None,
         database=SimpleNamespace(url="postgresql://nowhere/none"),
@@ -151,7 +151,7 @@ def test_each_of_several_sources_is_counted_from_its_own_commit(
     after = platform.sql("SELECT stage, answered, backlog_records FROM onlyonce.backlog ORDER BY stage").values.tolist()
     late = platform.put("shop/web", "3.jsonl", [sales[3]])
     assert ended_at(platform, monkeypatch, "receive-registered")  # it is listed, and not committed
-    monkeypatch.setattr(answers, "ASKER", backlog.Asker())  # a command is a process of its own
+    monkeypatch.setattr(backlog, "ASKER", backlog.Asker())  # a command is a process of its own
     operate.lag("shop", as_json=True)
     rows = {row["stage"]: row["backlog_bytes"] for row in json.loads(capsys.readouterr().out)}
 
