@@ -25,7 +25,7 @@ from onlyonce.core.windows import Fixed
 from onlyonce.database.connect import run
 from onlyonce.sinks.base.content import HASH
 from onlyonce.sinks.base.pinned import PARTITION
-from onlyonce.sinks.files import pane_names, sink_files
+from onlyonce.sinks.files import sink_files
 from onlyonce.sinks.files.file_stores import folder_of, store_of
 from onlyonce.testing.suite import Context, hash_of
 from tests.contract.conftest import NOON, Log, plan_of
@@ -109,7 +109,7 @@ class Shards:
         plan = plan_of(self.driver, number, partitions=self.partitions)
 
         def work(conn: Any) -> None:
-            pane_names.give(Files(conn), self.output, self.place, self.driver.incarnation, number)
+            sink_files.give_pane_names(Files(conn), self.output, self.place, self.driver.incarnation, number)
             batch = Batches(conn).find(plan.incarnation, number)
             Batches(conn).end(self.driver, batch, Outcome(in_time=0, late=0))
 

@@ -10,7 +10,7 @@ writes a valid empty file. JSON lines and text get one column of finished lines,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, pairwise
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -31,7 +31,7 @@ from onlyonce.api.pipeline import Output, Pipeline, target
 from onlyonce.api.resolve import named
 from onlyonce.api.sinks import FileSink
 from onlyonce.commitlog import units
-from onlyonce.commitlog.files import Files
+from onlyonce.commitlog.files import Files, Times
 from onlyonce.commitlog.health import Views
 from onlyonce.commitlog.units import Units
 from onlyonce.context import Query, RunContext
@@ -41,6 +41,7 @@ from onlyonce.core.batch import Batch, Plan, to_micros, to_time
 from onlyonce.core.column_types import Types
 from onlyonce.core.erasure import Mentions
 from onlyonce.core.errors import CommitStateUnknown, InvariantBroken, Refused, Retryable
+from onlyonce.core.file_names import FileKey
 from onlyonce.core.shards import Shard, Temporary, Written, may_go, read_temporary
 from onlyonce.core.stored_names import OO_WINDOW, WINDOW_END, WINDOW_START
 from onlyonce.core.units import Content, UnitId, compare
@@ -55,7 +56,7 @@ from onlyonce.sinks.base.content import HASH, Tally
 from onlyonce.sinks.base.held_values import Lengths
 from onlyonce.sinks.base.pinned import PARTITION, RecordBatches, check_replay, commit_nothing, counted, pin
 from onlyonce.sinks.base.stored import File, Mentioned, Stored
-from onlyonce.sinks.files import file_stores, pane_names
+from onlyonce.sinks.files import file_stores
 from onlyonce.sinks.files.file_stores import Store, folder_of, store_of
 from onlyonce.sinks.files.file_target import spellings
 from onlyonce.tables import arrow_files
@@ -395,7 +396,7 @@ class FilesWriter:
         """See `WritesPanes`."""
         times = [(to_time(start), to_time(end)) for start, end in sorted(windows, key=str)]
         database, instance = self._query.database, self._context.instance
-        pane_names.check_next(Files(database), self._output, self.place, instance, times)
+        check_pane_names(Files(database), self._output, self.place, instance, times)
 
     def landed(self, plan: Plan) -> bool:
         """Return False: what is written is in units, which the log counts itself."""
@@ -410,7 +411,7 @@ class FilesWriter:
         plan = batch.plan
         there = Units(scope).of_batch(plan.incarnation, plan.batch_id)
         units.expect(there, self._output.name, plan.partitions, plan.incarnation, plan.batch_id)
-        pane_names.give(Files(scope), self._output, self.place, plan.incarnation, plan.batch_id)
+        give_pane_names(Files(scope), self._output, self.place, plan.incarnation, plan.batch_id)
 
     def _replace(
         self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span, among: set[Bounds] | None
@@ -600,3 +601,43 @@ def frame(pipeline: Pipeline, output: Output, instance: str) -> pd.DataFrame:
         if places
         else pd.DataFrame()
     )
+
+
+# Number the panes of a batch, and name their files by the output's function if it declares one (`FileSink.names`).
+#
+# The names are decided twice. Before the files of a batch are written, a name that can't be given is refused: nothing
+# is written yet, so the function can be corrected. The transaction that ends the batch decides them for good, with the
+# panes that it numbers. From then on the log has the names, and `onlyonce finalize` calls no function.
+
+
+def check_pane_names(files: Files, output: Output, place: str, instance: str, windows: Iterable[Times]) -> None:
+    """Raise Refused if the next panes of these windows can't be named."""
+    if not output.sink.names:
+        return
+    panes = files.next_panes(instance, output.name, windows)
+    keys = [FileKey(*window, pane, shard) for window, pane in panes.items() for shard in range(_sink(output).shards)]
+    _pane_names(files, output, place, keys, file_names.NOTHING_WRITTEN)
+
+
+def give_pane_names(files: Files, output: Output, place: str, incarnation: str, batch_id: int) -> None:
+    """Number the panes of a batch and name their files, in the transaction that ends the batch. Raise Refused.
+
+    A repetition changes nothing.
+    """
+    files.give_panes(incarnation, batch_id, output.name)
+    if output.sink.names:
+        numbers = files.unnamed(incarnation, batch_id, output.name)
+        named = _pane_names(files, output, place, numbers, file_names.NOT_ENDED)
+        files.give_names({numbers[key]: name for key, name in named.items()})
+
+
+def _pane_names(files: Files, output: Output, place: str, keys: Iterable[FileKey], data: str) -> dict[FileKey, str]:
+    subject, sink = load.subject_of_names(output), _sink(output)
+    named = file_names.name_files(load.naming(output), subject, keys, sink.shards, sink.ending, data)
+    file_names.refuse_taken(subject, named, files.named(place, named.values()), data)
+    return named
+
+
+def _sink(output: Output) -> FileSink:
+    assert isinstance(output.sink, FileSink)
+    return output.sink

@@ -16,7 +16,7 @@ from onlyonce.commitlog.files import Files
 from onlyonce.core.errors import InvariantBroken, Refused
 from onlyonce.database.connect import run
 from onlyonce.database.statements import make_home
-from onlyonce.sinks.files import file_stores, finalize, pane_names
+from onlyonce.sinks.files import file_stores, finalize, sink_files
 from onlyonce.sinks.files.file_stores import _open
 from tests.contract.conftest import NOON, Log
 from tests.contract.shards import MINUTE, Shards, sales, wanted
@@ -67,7 +67,7 @@ def in_log(shop: Shards) -> list[Any]:
 def check_next(shop: Shards, minute: int) -> None:
     """What a batch of this minute checks before it writes a file."""
     window = (NOON + minute * MINUTE, NOON + (minute + 1) * MINUTE)
-    pane_names.check_next(Files(shop.log.database), shop.output, shop.place, "shop", [window])
+    sink_files.check_pane_names(Files(shop.log.database), shop.output, shop.place, "shop", [window])
 
 
 @pytest.mark.parametrize("shop", ["disk"], indirect=True)
@@ -89,7 +89,7 @@ def test_panes_of_a_window_have_the_names_of_the_function(shop: Shards) -> None:
     before = in_log(shop)
     run(
         shop.log.database,
-        lambda conn: pane_names.give(Files(conn), shop.output, shop.place, shop.driver.incarnation, 1),
+        lambda conn: sink_files.give_pane_names(Files(conn), shop.output, shop.place, shop.driver.incarnation, 1),
     )
     assert in_log(shop) == before
 
