@@ -7,6 +7,8 @@ one task of receive have the same frontier, so there are few.
 from __future__ import annotations
 
 import functools
+import itertools
+import json
 import operator
 import os
 import re
@@ -44,6 +46,7 @@ from onlyonce.core.stored_names import (
     OO_PLACE,
     OO_RAW,
     OO_REASON,
+    OO_UNKNOWN,
 )
 from onlyonce.core.windows import Chained, Fixed, Joined, Session, Window, micros, reach
 from onlyonce.database.connect import Database, Scope
@@ -384,6 +387,55 @@ def common_reason(instance: str, batches: Collection[tuple[str, int]]) -> tuple[
     sums = _by_kind(kinds["kind"], kinds["example"], kinds["count"])
     [first] = sums.sort_by([("count", "descending"), ("kind", "ascending")]).slice(0, 1).to_pylist()
     return first["example"], first["count"]
+
+
+MOST_FILES = 20
+"""How many files of kept records are searched for columns without a value."""
+MOST_RECORDS = 100
+"""How many records with fields that are not declared are read for these fields' names."""
+
+
+def without_values(pipeline: Pipeline, instance: str, batches: Collection[tuple[str, int]]) -> tuple[list[str], int]:
+    """Return the declared columns that are null in each kept record of the first files of some batches, and how many
+    records these files have.
+
+    A column's values are read only if the file does not say how many are null.
+    """
+    path, rows = settings.data_location(instance) / stored_names.EVENTS_FOLDER, 0
+    empty = set(pipeline.columns())
+    if not batches or not opening.any_in(path):
+        return [], 0
+    files = table_files.dataset_of_events(path).get_fragments(of_kind(KEPT) & _in_batches(batches))
+    for file in itertools.islice(files, MOST_FILES):
+        rows += file.metadata.num_rows
+        empty -= _with_values(file.metadata)
+        there = file.to_table(columns=sorted(empty))
+        empty -= {name for name in there.column_names if there[name].null_count < len(there)}
+        if not empty:
+            break
+    return ([name for name in pipeline.columns() if name in empty], rows) if rows else ([], 0)
+
+
+def _with_values(file: Any) -> set[str]:
+    groups = (file.row_group(number) for number in range(file.num_row_groups))
+    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+    said = [(one.path_in_schema, one.statistics, one.num_values) for one in columns]
+    return {name for name, known, values in said if known and known.has_null_count and known.null_count < values}
+
+
+def fields_not_declared(pipeline: Pipeline, instance: str, batches: Collection[tuple[str, int]]) -> list[str]:
+    """Return the fields that no column takes, of some kept records of some batches."""
+    where = of_kind(KEPT) & _in_batches(batches) & pc.field(OO_UNKNOWN).is_valid()
+    lines: list[str] = []
+    for part in parts(instance, where, [OO_UNKNOWN]) if batches else ():
+        lines += part[OO_UNKNOWN].slice(0, MOST_RECORDS - len(lines)).to_pylist()
+        if len(lines) == MOST_RECORDS:
+            break
+    fields: set[str] = set()
+    for line in lines:
+        with suppress(ValueError, TypeError):  # a form of JSON that Python does not read
+            fields |= json.loads(line).keys() if line.lstrip().startswith("{") else set()
+    return sorted(fields - {*pipeline.columns(), *pipeline.aliases.values()})
 
 
 def _in_batches(batches: Collection[tuple[str, int]]) -> pc.Expression:

@@ -56,9 +56,11 @@ from onlyonce.engine import failures
 from onlyonce.failpoints import passing
 from onlyonce.records.left_out import (
     common_reason,
+    fields_not_declared,
     other_encoding,
     other_header,
     read_otherwise,
+    without_values,
 )
 from onlyonce.run.interrupts import Interrupts
 from onlyonce.sources import folders
@@ -386,6 +388,28 @@ def _why_invalid(
     return "".join(f"{one[0].upper()}{one[1:]}{'' if one.endswith('?') else '.'} " for one in said)
 
 
+def _without_values(
+    database: Database, pipeline: Pipeline, instance: str, run_id: str, fates: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Return a warning if no record of a pipeline's first run has a value in some column: its name may be misspelt."""
+    batches = {(row["incarnation"], row["batch"]) for row in Views(database).rows("run_batches", run_id=run_id)}
+    if (stored_names.incarnation(instance, "receive", 1), 0) not in batches:
+        return []
+    columns, records = without_values(pipeline, instance, batches)
+    if not columns:
+        return []
+    others = fields_not_declared(pipeline, instance, batches) if any(row.get("unknown_fields") for row in fates) else []
+    has = f" They have fields that no column takes: {', '.join(others[:MOST_FIELDS])}." if others else ""
+    return [
+        f"{declared_at(pipeline, 'schema')}no value in {', '.join(columns)}: null in all {records:,} records that were "
+        f"looked at. Are the columns spelt as in the records?{has}"
+    ]
+
+
+MOST_FIELDS = 8
+"""How many fields a warning names."""
+
+
 def report(
     database: Database,
     pipeline: Pipeline,
@@ -401,7 +425,10 @@ def report(
     """
     fates = Views(database).rows("run_fates", run_id=run_id)
     why = _why_invalid(database, pipeline, instance, run_id, fates)
-    warnings = [*([folders.told(skipped)] if skipped else []), *left_out(instance, fates, why)]
+    warnings = [
+        *([folders.told(skipped)] if skipped else []), *left_out(instance, fates, why),
+        *_without_values(database, pipeline, instance, run_id, fates),
+    ]  # fmt: skip
     commits = Views(database).rows("run_commits", run_id=run_id)
     facts = {"pipeline": pipeline.name, "instance": instance, "batches": sum(f["batches"] for f in fates)}
     tables = {"fates": fates, "commits": commits}
