@@ -436,14 +436,16 @@ def check_tables(pipeline: Pipeline, output: Output, schema: StructType) -> None
 
 
 def taken_tables(database: Database, pipeline: Pipeline) -> list[Refused]:
-    """Return a refusal for each output whose table an output of another pipeline has: no run writes there."""
+    """Return a refusal for each output whose table another output has: no run writes there."""
+    moved = {(pipeline.name, output.name) for output in pipeline.outputs}  # these leave the targets that they had
     claimed = {declared_identity(claim.place): claim for claim in Targets(database).claimed()}
     found = []
     for output in pipeline.outputs:
         place = target(pipeline, output)
-        if (claim := claimed.get(declared_identity(place))) and claim.instance != pipeline.name:
+        claim = claimed.get(declared_identity(place))
+        if claim and (claim.instance, claim.output) not in moved:
             what = f"output {output.name}: {Place(place).where} belongs to {claim.instance}/{claim.output}"
-            hint = another_target(claim.instance, claim.output)
+            hint = another_target(claim.instance, claim.output, of=(pipeline.name, output.name))
             found.append(Refused(f"{declared_at(output.sink)}{what}", data=NOTHING, hint=hint))
     return found
 
@@ -460,7 +462,7 @@ def columns_apart(pipeline: Pipeline, changed: Iterable[Change], new: Collection
 
     `new`: the queries whose first run this is. Their tables may be there, too.
     """
-    queries = {one.query for one in changed if one.part.startswith("source of ")} | {*new}
+    queries = {one.query for one in changed if one.part.startswith("function of ")} | {*new}
     kept = kept_check(pipeline, key_of_check(pipeline)) if queries else None
     found = []
     for output in pipeline.outputs if kept else ():

@@ -34,7 +34,7 @@ from onlyonce.commitlog.incarnations import Declarations, Declared, Driver, Inca
 from onlyonce.commitlog.removals import Removals
 from onlyonce.commitlog.sources import Arrivals
 from onlyonce.commitlog.units import Authorities
-from onlyonce.core import batch, stored_names
+from onlyonce.core import batch, errors, stored_names
 from onlyonce.core.batch import EXACTLY_ONCE, Corrections
 from onlyonce.core.changes import Change, NeedsName
 from onlyonce.core.errors import OnlyonceError, Refused, Retryable
@@ -76,13 +76,23 @@ def check_declarations(database: Database, pipeline: Pipeline, instance: str) ->
             now = Declared.of(pipeline, instance, query)
             try:
                 found += Declarations(database).check(live, now)
-            except Refused as error:  # it begins with the option that has changed
-                made = pipeline if query == "receive" else pipeline.output(query)
-                error.what = f"{declared_at(made, error.what.split()[0])}{error.what}"
+            except Refused as error:
+                error.what = f"{_changed_at(pipeline, query, error.what)}{error.what}"
                 stopped.append(error)
     if stopped:  # a new incarnation of one query is of no use while another query needs another name
         raise next((error for error in stopped if isinstance(error, NeedsName)), stopped[0])
     return found
+
+
+def _changed_at(pipeline: Pipeline, query: str, what: str) -> str:
+    """Return where an option or function is written that has changed: its name is the first word of an error."""
+    option = what.split()[0]
+    if query == "receive":
+        return declared_at(pipeline, option)
+    output = pipeline.output(query)
+    if option == "function" and (at := errors.origin_of_function(declarations.functions(output)[0])):
+        return f"{at}: "
+    return declared_at(output, option)
 
 
 def working_copy_session(spark: SparkSession) -> SparkSession:

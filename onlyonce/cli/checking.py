@@ -115,8 +115,8 @@ def check(
     but = [
         *([f"no run of {held_up} begins"] if held_up else []),
         *([f"the rows of {waiting} can't be sent from here"] if waiting else []),
+        *(["the commit log did not answer, so no run begins now"] if log.why else []),
         *([f"the database of {silent} did not answer"] if silent else []),
-        *(["the commit log did not answer"] if log.why else []),
     ]
     stored = ", ".join(f"{name}/{output}" for name, outputs in staged.items() for output in outputs)
     and_stored = f"; the rows of {stored} are stored before they are written (below)" if stored else ""

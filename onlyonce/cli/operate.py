@@ -267,6 +267,7 @@ def _tell_failed(rows: list[console.Row]) -> None:
     for end in (failed_runs.RunEnd(**row) for row in rows):
         out.print(end.said, style="yellow", markup=False, soft_wrap=True)
         out.print(f"  the whole error: {end.whole}", markup=False, soft_wrap=True)
+        out.print("  next: correct its cause; the next run that ends well removes this message", soft_wrap=True)
 
 
 LOOK_PANEL = "Look"
@@ -502,8 +503,7 @@ def invalid(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles 
         lines = [row["raw"] for row in rows]
         if look := (
             left_out.of_other_format(known, rows)
-            or left_out.header_in(known, lines)
-            or left_out.other_delimiter(known, lines)
+            or left_out.of_lines(known, lines)
             or left_out.other_encoding(known, (row["reason"] for row in rows))
             or left_out.other_header(known, (row["reason"] for row in rows))
         ):

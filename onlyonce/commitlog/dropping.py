@@ -26,10 +26,11 @@ from onlyonce.database.connect import Transactions, ask, do, do_many, one_transa
 from onlyonce.failpoints import passing
 
 
-def another_target(instance: str, output: str) -> str:
-    """Return the hint for an output whose target an output of another instance has."""
+def another_target(instance: str, output: str, *, of: tuple[str, str]) -> str:
+    """Return the hint for an output, `of` an instance, whose target another output has."""
+    renamed = f"if {of[1]} is a new name of {output}, put name={output!r} back. Else " if of[0] == instance else ""
     return (
-        f"give this output another target. Or, if you no longer need {instance}/{output}: take it out of the "
+        f"{renamed}give this output another target. Or, if you no longer need {instance}/{output}: take it out of the "
         f"declaration, then `onlyonce drop {instance} --output {output} --tables`, which deletes that table and its "
         "rows"
     )
@@ -73,7 +74,7 @@ class Targets(Transactions):
                 f"output {output} of {instance}: {place.where} belongs to {other.instance}/{other.output}{near}",
                 data="nothing of this output was written; a backfill or vacuum of one would remove the rows of "
                 "the other",
-                hint=another_target(other.instance, other.output),
+                hint=another_target(other.instance, other.output, of=(instance, output)),
             )
         do(self.connection, "targets", "release", **asked)
         [found] = ask(self.connection, "targets", "claim", **asked, place=place.text)

@@ -479,7 +479,10 @@ def _output_changes(query: str, before: Parts, after: Parts, stateless: bool) ->
             yield _change(query, f"output {name}", None if old is None else name, None if new is None else name, kind)
             continue
         for part, kind in _kinds(old, new, root=name == query, stateless=stateless):
-            yield _change(query, f"{part} of output {name}", text(old.get(part), None), text(new.get(part), None), kind)
+            called = "function" if part == "source" else part
+            yield _change(
+                query, f"{called} of output {name}", text(old.get(part), None), text(new.get(part), None), kind
+            )
 
 
 def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[tuple[str, str]]:
@@ -594,7 +597,7 @@ def _of_transform(*, root: bool, stateless: bool, none: bool, session: bool) -> 
 
 
 def _change(query: str, part: str, before: str | None, after: str | None, kind: str) -> Change:
-    if part.startswith(("source of", "reject of", "upstream of", "names of")):
+    if part.startswith(("function of", "reject of", "upstream of", "names of")):
         return Change(query, part, None, None, *CONSEQUENCES[kind], _diff(before, after))
     return Change(query, part, before, after, *CONSEQUENCES[kind])
 

@@ -110,10 +110,27 @@ def _action(place: str | None) -> str:
     return f"calls {found[1]}(), which reads its rows" if found else "asks for its rows"
 
 
+USUAL_IMPORTS = {
+    "F": "from pyspark.sql import functions as F",
+    "T": "from pyspark.sql import types as T",
+    "Window": "from pyspark.sql import Window",
+    "DataFrame": "from pyspark.sql import DataFrame",
+    "col": "from pyspark.sql.functions import col",
+    "lit": "from pyspark.sql.functions import lit",
+    "pd": "import pandas as pd",
+    "np": "import numpy as np",
+    "timedelta": "from datetime import timedelta",
+    "datetime": "from datetime import datetime",
+}
+"""The import of each name that functions of Spark usually have."""
+
+
 def _similar(error: BaseException) -> str:
     """Return the beginning of a hint that proposes a name for one that Python does not know; else nothing."""
     if isinstance(error, AttributeError) and error.obj is not None:
         return did_you_mean(near(str(error.name), dir(error.obj)))
+    if isinstance(error, NameError) and error.name in USUAL_IMPORTS:
+        return f"add the import: {USUAL_IMPORTS[error.name]}. Or "
     if isinstance(error, NameError) and error.name:
         own = near(error.name, errors.names_at(error))
         return did_you_mean(own or near(error.name, dir(builtins)))

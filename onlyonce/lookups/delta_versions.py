@@ -35,11 +35,17 @@ def newest(lookup: Lookup) -> Version:
         table = opening.table(path)
     except TableNotFoundError as error:
         raise Refused(
-            f"{declared_at(lookup)}lookup {lookup.name}: no Delta table is at {path}",
+            f"{declared_at(lookup)}lookup {lookup.name}: no Delta table is at {path}{_no_log(path)}",
             data="nothing was read or written",
             hint=_how_to_make(lookup.table.target("").partition(":")[2], path),
         ) from error
     return {stored_names.LOOKUP_VERSION: table.version(), stored_names.LOOKUP_TABLE: str(table.metadata().id)}
+
+
+def _no_log(path: Location) -> str:
+    """Return that a folder is there, if it is one with other files."""
+    is_other = isinstance(path, Path) and any(stores.of(path).names(path))
+    return ": the folder is there, and has no _delta_log" if is_other else ""
 
 
 ALIKE = 0.75

@@ -448,7 +448,7 @@ def visit(argv: list[str]) -> Report:
         shown[failed_runs.TABLE] = [vars(end) for end in failed]
         said.append(f"the last run of {', '.join(end.pipeline for end in failed)} failed")
     if left_out := _not_looked_at(platform):
-        said = [*(said or ["nothing else is stuck"]), f"not looked at: {left_out}"]
+        said = [*(said or ["nothing stuck was found"]), f"not looked at: {left_out}"]
         warnings.append(f"{left_out}: {NOT_DECLARED}")
     title = f"doctor: {'; '.join(said) or 'nothing is stuck'}"
     return Report(title, f"doctor__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown, warnings)

@@ -274,6 +274,17 @@ def other_delimiter(pipeline: Pipeline, lines: Iterable[str | None]) -> str:
     return ""
 
 
+def array_of_records(pipeline: Pipeline, lines: Iterable[str | None]) -> str:
+    """Return that one of these invalid lines begins a JSON array, and what makes lines of it; empty if none does."""
+    read = any(one.source.format == "json" and one.source.has_inbox for one in each_input(pipeline))
+    if any((line or "").lstrip().startswith("[") for line in (lines if read else ())):
+        return (
+            "it is a JSON array, and each line is read as one object: jq -c '.[]' OLD > NEW makes a line of each; put "
+            "it into the inbox under a new name"
+        )
+    return ""
+
+
 def _count_cells(line: str, delimiter: str) -> int:
     with suppress(Invalid):
         return len(csv_cells(line.rstrip("\r\n"), delimiter))
@@ -292,11 +303,6 @@ def other_header(pipeline: Pipeline, reasons: Iterable[str]) -> str:
                     return f"it has the declared names by another delimiter: delimiter={by!r}"
             return "if the files have no header, header=False takes the first line as a record"
     return ""
-
-
-def reads_csv(pipeline: Pipeline) -> bool:
-    """Return whether a source of the pipeline reads CSV."""
-    return any(one.source.format == "csv" for one in each_input(pipeline))
 
 
 def _csv_without_header(pipeline: Pipeline) -> list[Pipeline]:
@@ -331,16 +337,20 @@ def _as_header(source: Source) -> str:
 
 
 def read_otherwise(pipeline: Pipeline, instance: str, batches: Collection[tuple[str, int]]) -> str:
-    """Return `header_in` or `other_delimiter` of the invalid records of some batches of receive, which are
-    (incarnation, batch id).
+    """Return `header_in`, `other_delimiter` or `array_of_records` of the invalid records of some batches of receive,
+    which are (incarnation, batch id).
     """
-    if batches and reads_csv(pipeline):
+    if batches:
         where = of_kind(INVALID) & _in_batches(batches)
         for part in parts(instance, where, [OO_INCARNATION, OO_BATCH, OO_RAW]):
-            lines = part[OO_RAW].to_pylist()
-            if found := header_in(pipeline, lines) or other_delimiter(pipeline, lines):
+            if found := of_lines(pipeline, part[OO_RAW].to_pylist()):
                 return found
     return ""
+
+
+def of_lines(pipeline: Pipeline, lines: list[str | None]) -> str:
+    """Return how the source would have to be declared or written for some of these invalid lines; empty: not known."""
+    return header_in(pipeline, lines) or other_delimiter(pipeline, lines) or array_of_records(pipeline, lines)
 
 
 def after_invalid(pipeline: Pipeline, instance: str, *, invalid_lost: int | None = None) -> str:

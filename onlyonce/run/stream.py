@@ -381,7 +381,7 @@ def _why_invalid(
         said.append(f"The most frequent reason ({found[1]:,}): {found[0]}")
         if option := other_encoding(pipeline, [found[0]]) or other_header(pipeline, [found[0]]):
             said.append(option)
-    if all_invalid(fates) and (at := declared_at(pipeline).removesuffix(": ")):
+    if all_invalid(fates) and (at := declared_at(pipeline, "source").removesuffix(": ")):
         said.append(f"They are declared at {at}")
     if otherwise := read_otherwise(pipeline, instance, batches):
         said.append(otherwise)

@@ -94,6 +94,7 @@ def test_doctor_names_the_error_of_the_last_run_at_a_shell(shop: Shop) -> None:
     assert result.exit_code == 1
     assert result.stdout.startswith("doctor: the last run of shop failed\n")
     assert "(onlyonce run shop): by nothing\n" in result.stdout
+    assert "  next: correct its cause; the next run that ends well" in result.stdout
     assert "(onlyonce run shop): by nothing\n" in CliRunner().invoke(app, ["status"]).stdout
     assert "by nothing" not in CliRunner().invoke(app, ["status", "--json"]).stdout
     assert (end["pipeline"], end["error"]) == ("shop", "by nothing")

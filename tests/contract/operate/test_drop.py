@@ -385,6 +385,10 @@ def test_check_says_which_table_is_anothers(lived: Shop, monkeypatch: pytest.Mon
     assert "`onlyonce drop mill --output sums --tables`, which deletes that table and its rows" in hint
     [told] = plan.made(lived.log.database, pipeline).unknown
     assert "belongs to mill/sums, so no run writes there: give this output another target" in told
+    lived.log.rows("UPDATE onlyonce_private.targets SET instance = 'shop', output = 'in_all' RETURNING 1")
+    renamed = CliRunner().invoke(app, ["check", "shop", "--pipelines", SHOP])
+    assert renamed.exit_code == 64
+    assert "next: if total is a new name of in_all, put name='in_all' back. Else give this output" in renamed.stderr
 
 
 SHOP_AS = (

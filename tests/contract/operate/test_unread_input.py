@@ -221,7 +221,7 @@ def test_doctor_names_a_pipeline_not_looked_at(undeclared: Platform, words: list
     report = doctor.main(["--grace=0", *words])
     structlog.reset_defaults()
 
-    assert report.title == "doctor: nothing else is stuck; not looked at: shop"
+    assert report.title == "doctor: nothing stuck was found; not looked at: shop"
     [warning] = report.warnings
     assert warning.startswith("shop: no file that was read declares it, and no recent answer of its sources is stored")
     assert warning.endswith("onlyonce doctor --pipelines FILE, or add it to ONLYONCE_PIPELINES")

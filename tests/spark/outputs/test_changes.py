@@ -55,13 +55,13 @@ def test_a_new_column_and_a_changed_function_are_refused_planned_and_done(
     platform.put("shop", "b.jsonl", second)
     declare(platform.home, output("coloured"), SCHEMA + ", colour string")
 
-    with pytest.raises(Refused, match="source of output sums") as refused:
+    with pytest.raises(Refused, match="function of output sums") as refused:
         platform.run("shop")
     assert "onlyonce plan shop" in refused.value.hint
     assert table(platform, "cents", "sales") == before
     assert len(platform.events().query("oo_kind == 'kept'")) == len(FIRST)
     needs = {row["what"]: row["needs"] for row in plan.main(["shop"]).tables["changes"]}
-    assert needs["source of output sums"] == "a new incarnation, a backfill"
+    assert needs["function of output sums"] == "a new incarnation, a backfill"
     assert [command.split()[1] for command in steps()] == ["reset", "run", "backfill"]
 
     report = apply()

@@ -333,7 +333,7 @@ def test_columns_that_a_changed_function_gives_no_more_are_named(monkeypatch: py
         name="p", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at", outputs=OUTPUT
     )
     lost = "m:f does not give sum, which a.b has: new rows have no value there (null, or the table's default)"
-    function = Change("all", "source of output all", None, None, Need.NOTHING, "why", "a diff")
+    function = Change("all", "function of output all", None, None, Need.NOTHING, "why", "a diff")
 
     assert check.warnings_of_changes(shop, [function]) == [f"f.py:1: output all: {lost}"]
     assert check.warnings_of_changes(shop, [replace(function, part="late of output all")]) == []

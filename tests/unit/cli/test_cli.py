@@ -994,7 +994,7 @@ def test_check_without_its_database_gives_its_results(monkeypatch: pytest.Monkey
     result = CliRunner().invoke(app, ["check", "shop", "--pipelines", "tests/support/shop.py"])
     said = " ".join((result.stdout + result.stderr).split())
 
-    title = "what is declared is right, but the database of shop/per_shop did not answer"
+    title = "what is declared is right, but the commit log did not answer, so no run begins now"
     assert (result.exit_code, result.stdout.splitlines()[0]) == (0, title)
     assert (
         f"the log was not asked, so what runs have done was not compared: the PostgreSQL database at 127.0.0.1:{port}/x"

@@ -177,6 +177,15 @@ def test_lines_by_another_delimiter_get_its_option(source: Any, line: str, said:
     assert bool(found) == bool(said)
 
 
+@pytest.mark.parametrize(
+    ("source", "line", "said"),
+    [(Files(), "[", "jq"), (Files(), ' [{"id": "1"}]', "jq"), (Files(), "]", ""), (Files(format="csv"), "[", "")],
+)
+def test_lines_of_an_array_get_what_makes_records_of_it(source: Any, line: str, said: str) -> None:
+    assert said in (found := left_out.of_lines(csv_pipeline(source), [None, line]))
+    assert bool(found) == bool(said)
+
+
 @pytest.mark.parametrize(("first", "said"), [("id;at", "delimiter=';'"), ("1,2026", "header=False"), ("id,on", "")])
 def test_first_line_that_is_no_header_gets_an_option(first: str, said: str) -> None:
     """By the reason of the whole file."""

@@ -196,7 +196,7 @@ def test_another_code_over_the_same_state_goes_on_and_a_changed_state_does_not()
     assert now["outputs"]["silences"]["state"] == load.state(output())
     other = {"outputs": {"silences": now["outputs"]["silences"] | {"source": "class Silence: pass"}}}
     assert [(change.part, change.need) for change in changes("silences", other, now)] == [
-        ("source of output silences", Need.NOTHING)
+        ("function of output silences", Need.NOTHING)
     ]
     wider = {"outputs": {"silences": now["outputs"]["silences"] | {"state": "value count: n bigint, m bigint"}}}
     [changed] = changes("silences", wider, now)

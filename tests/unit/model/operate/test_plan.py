@@ -165,7 +165,7 @@ def test_a_changed_function_needs_a_new_incarnation_only_where_it_has_state(
     """Without state each row is of the function that saw it; with it, open windows hold what the old one left."""
     root = output(**options)
     found = changes("sums", parts(root), parts(root, source=SOURCE.replace("count", "sum")), stateless=stateless)
-    assert [(change.part, change.need) for change in found] == [("source of output sums", need)]
+    assert [(change.part, change.need) for change in found] == [("function of output sums", need)]
     assert found[0].diff == (
         "@@ -2 +2 @@\n-    return rows.groupBy('oo_window').count()\n+    return rows.groupBy('oo_window').sum()"
     )
@@ -181,7 +181,7 @@ def test_a_refused_run_shows_how_the_function_differs(lines: int) -> None:
 
     first, *shown = refused.value.what.splitlines()
     assert first == (
-        "source of output sums of shop has changed, and incarnation shop/sums/1 has run under the old one. "
+        "function of output sums of shop has changed, and incarnation shop/sums/1 has run under the old one. "
         "The lines that differ:"
     )
     assert shown[1] == "+    step(0)"
@@ -229,7 +229,7 @@ def test_a_run_stops_only_where_two_declarations_would_mix() -> None:
 
 def test_another_name_comes_before_a_new_incarnation() -> None:
     """A check names the change that no new incarnation allows, and a plan then has no step."""
-    function = Change("sums", "source of output sums", None, None, *CONSEQUENCES["transform"], diff="-a\n+b")
+    function = Change("sums", "function of output sums", None, None, *CONSEQUENCES["transform"], diff="-a\n+b")
     window = Change("sums", "window of output sums", "1 hour", "none", *CONSEQUENCES["window or none"])
     sink = Change("sums", "sink of output sums", "append", "upsert", *CONSEQUENCES["sink"])
 
