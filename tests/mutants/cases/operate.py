@@ -424,6 +424,23 @@ MUTANTS = (
         tests=("tests/contract/operate/test_drop.py::test_check_says_which_table_is_anothers",),
     ),
     Mutant(
+        "a-table-of-the-old-name",
+        "check is silent about a table that an output of the same pipeline had under another name",
+        "onlyonce/check.py",
+        Replace("taken_tables", "(claim.instance, claim.output) not in moved", "claim.instance != pipeline.name"),
+        tests=("tests/contract/operate/test_drop.py::test_check_says_which_table_is_anothers",),
+    ),
+    Mutant(
+        "null-without-a-word",
+        "the first run is silent about columns in which no record has a value",
+        "onlyonce/run/stream.py",
+        Always("_without_values", "not columns"),
+        tests=(
+            "tests/spark/run/test_columns_without_values.py::test_columns_without_a_value_are_named_by_the_first_run",
+        ),
+        spark=True,
+    ),
+    Mutant(
         "dropped-though-declared-elsewhere",
         "drop does not say that no file that was read declares the pipeline",
         "onlyonce/operate/drop.py",
