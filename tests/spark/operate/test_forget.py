@@ -221,6 +221,7 @@ def test_joined_rows_go_from_the_windows_of_their_left_records(
     with pytest.raises(Retryable, match="has open windows with these records"):
         forget_payment(50)
     read([("order", "c", 170), ("payment", "c", 190)], [("order", "b", 3600)], [("order", "b", 3700)])
+    read([("order", "b", 7200)], [("order", "b", 7300)])
     assert rows() == [("order-170", "payment-190"), ("order-70", "payment-50")]
 
     reports = [forget_payment(second) for second in (50, 190)]
